@@ -1,0 +1,24 @@
+//! The strategies, pure: what a conversation, the rows known of it and the settings say to do.
+//! Effects (store rows, side calls) are returned as data.
+//!
+//! Two functions carry the laws. [`render`](render::render) turns a conversation and its *activated rows* into
+//! edits; it looks at nothing else, so the same history and rows give the same bytes (L4).
+//! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
+
+pub mod budget;
+pub mod cuts;
+pub mod digest;
+pub mod evict;
+pub mod exclusions;
+pub mod ladder;
+pub mod ledger;
+pub mod pins;
+pub mod plan;
+pub mod prune;
+pub mod render;
+pub mod rows;
+pub mod summary;
+pub mod tokens;
+pub mod truncate;
+
+pub use rows::{Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};

@@ -1,0 +1,132 @@
+//! The rows that compaction leaves in the store, and reads back.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Digest;
+
+/// Id of a removed text: a tenant-keyed 128-bit MAC of the text, shown as 32 lower-case hex digits.
+/// The same text of the same tenant has the same id, so writing what exists is success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TextId(pub [u8; 16]);
+
+/// The key from which a tenant's text ids are made.
+#[derive(Clone)]
+pub struct TextKey(pub [u8; 32]);
+
+/// A text taken out of a request, with the id under which it can be read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    pub id: TextId,
+    pub text: String,
+}
+
+/// New decoded text for one slot of an item. For `Arguments` it is the new (valid) inner JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// Index into the item's [`slots`](crate::wire::Facts::slots).
+    pub slot: usize,
+    pub text: String,
+}
+
+/// What a strategy would replace in one item: the new texts and what they took out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Index into [`items`](crate::wire::Conversation::items).
+    pub item: usize,
+    pub replacement: Replacement,
+    pub removed: Vec<Removed>,
+}
+
+/// Replacements of one oversized item at first sight, stored under the chain digest at the item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    pub replacements: Vec<Replacement>,
+}
+
+/// How deep a checkpoint cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Level {
+    /// Arguments truncated, older results pruned (by recovery also: results evicted). No model call.
+    Trim,
+    /// A prefix replaced by a summary.
+    Summary,
+    /// The whole history replaced by one user message.
+    Fold,
+}
+
+/// "The history whose chain digest at item `covers` is D becomes this." Self-contained: it repeats
+/// what the checkpoint before it replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub level: Level,
+    /// Number of items of the history it speaks for; its key is the digest of item `covers - 1`.
+    pub covers: usize,
+    /// The summary that stands for the first items, if any.
+    pub head: Option<Head>,
+    /// Replacements of items behind the head, by item index, ascending. They win over evictions.
+    pub edits: Vec<(usize, Replacement)>,
+}
+
+/// A user message that stands for the first `upto` items.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Number of items it replaces; `0 < upto <= covers`.
+    pub upto: usize,
+    /// The message's whole text: ledger, summary, pins, pointers.
+    pub text: String,
+    /// The model's summary alone (input of the next one); empty for a digest.
+    pub summary: String,
+}
+
+/// The rows a store knows for one incoming conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Evictions by chain digest at the item.
+    pub evictions: HashMap<Digest, Arc<Eviction>>,
+    /// The longest activated checkpoint whose digest is in the chain.
+    pub active: Option<Arc<Checkpoint>>,
+    /// The longest prepared checkpoint, not yet activated, whose digest is in the chain.
+    pub prepared: Option<Arc<Checkpoint>>,
+    /// How many leading items were forwarded before: what went whole then stays whole (L5).
+    pub seen: usize,
+}
+
+impl fmt::Display for TextId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::str::FromStr for TextId {
+    type Err = NoTextId;
+
+    fn from_str(hex: &str) -> Result<Self, NoTextId> {
+        let digits = hex.as_bytes();
+        let canonical = digits.len() == 32 && digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f'));
+        let number = canonical.then(|| u128::from_str_radix(hex, 16).ok()).flatten().ok_or(NoTextId)?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+/// Not 32 lower-case hex digits.
+#[derive(Debug, thiserror::Error)]
+#[error("an id has 32 lower-case hex digits")]
+pub struct NoTextId;
+
+impl TextKey {
+    /// The id of `text` for this tenant.
+    pub fn id(&self, text: &str) -> TextId {
+        let mut id = [0; 16];
+        blake3::Hasher::new_keyed(&self.0).update(text.as_bytes()).finalize_xof().fill(&mut id);
+        TextId(id)
+    }
+
+    /// `text` with its id.
+    pub fn removed(&self, text: String) -> Removed {
+        Removed { id: self.id(&text), text }
+    }
+}

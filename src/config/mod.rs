@@ -1,0 +1,211 @@
+//! The validated configuration. `raw` mirrors the file, `problems` collects what is wrong with it.
+
+pub mod problems;
+pub mod raw;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything the program runs on. Made only by validation.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub server: Server,
+    /// Never empty.
+    pub upstreams: Vec<Arc<Upstream>>,
+    pub state: State,
+    /// The base sections; policies override them.
+    pub strategies: Arc<Strategies>,
+    pub windows: Vec<WindowRule>,
+    pub policies: Vec<Policy>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub listen: SocketAddr,
+    pub admin_listen: SocketAddr,
+    /// Needed when `admin_listen` is no loopback address.
+    pub admin_token: Option<Secret>,
+    pub max_body_bytes: usize,
+    pub max_buffered_bytes: usize,
+    pub drain_timeout: Duration,
+    pub tls: Option<Tls>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    pub name: String,
+    /// `http` or `https`, no query, no trailing slash.
+    pub base_url: http::Uri,
+    /// Path prefix that selects this upstream and is stripped; starts with `/`, no trailing slash.
+    pub prefix: Option<String>,
+    pub api: Api,
+    pub api_key: Option<Secret>,
+    pub ca_file: Option<PathBuf>,
+    pub connect_timeout: Duration,
+    pub response_timeout: Duration,
+    pub idle_timeout: Duration,
+}
+
+/// What an upstream speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Api {
+    Chat,
+    Responses,
+    Messages,
+    Openai,
+    Anthropic,
+    Auto,
+}
+
+/// A string that never shows in `Debug` or logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+#[derive(Debug, Clone)]
+pub struct State {
+    pub url: String,
+    pub tenant: TenantRule,
+    pub retention: Duration,
+    pub max_size: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TenantRule {
+    Credential,
+    Single,
+    /// Lower-case header name, namespaced under the credential.
+    Header(http::HeaderName),
+}
+
+/// The strategies in force for a request. `None`: off, contributes no edit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Strategies {
+    pub eviction: Option<EvictionSettings>,
+    pub truncate: Option<TruncateSettings>,
+    pub prune: Option<PruneSettings>,
+    pub compaction: Option<CompactionSettings>,
+    /// True only where `compaction` is on as well.
+    pub recovery: bool,
+    /// Report what would be done, change nothing.
+    pub observe: bool,
+}
+
+/// A number that may depend on the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auto {
+    Auto,
+    Fixed(u64),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvictionSettings {
+    pub max_result_chars: usize,
+    pub max_result_tokens: Option<usize>,
+    /// Head and tail each, Unicode characters.
+    pub preview_chars: usize,
+    pub excluded_tools: Vec<String>,
+    /// 0: excluded tools are never evicted.
+    pub excluded_limit_factor: usize,
+    pub workspace_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TruncateSettings {
+    pub trigger_messages: usize,
+    pub trigger_tokens: Auto,
+    pub keep_messages: usize,
+    /// Unicode characters of the result, truncation text included.
+    pub max_arg_length: usize,
+    /// Contains `{n}` and `{id}`.
+    pub truncation_text: String,
+    pub min_gain_tokens: Auto,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct PruneSettings {
+    pub protect_tokens: Auto,
+    pub min_gain_tokens: Auto,
+    pub max_output_chars: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactionSettings {
+    /// 0: off.
+    pub trigger_messages: usize,
+    /// `Fixed(0)`: off.
+    pub trigger_tokens: Auto,
+    pub reserved_tokens: u64,
+    pub keep: Keep,
+    /// Side calls go to this model instead of the request's own.
+    pub model: Option<String>,
+    /// Side calls go to this upstream (by name) with its own key.
+    pub upstream: Option<String>,
+    /// Contains `{messages}`.
+    pub summary_prompt: Option<Arc<str>>,
+    pub offload_before_compact: bool,
+}
+
+/// How much of the end of a conversation stays verbatim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    Tokens(Auto),
+    Messages(usize),
+}
+
+#[derive(Debug, Clone)]
+pub struct WindowRule {
+    /// A glob with `*`.
+    pub model: String,
+    pub upstream: Option<String>,
+    pub input: Option<u64>,
+    pub total: Option<u64>,
+}
+
+/// Overrides for the requests that match; unset conditions match all.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    pub model: Option<String>,
+    pub upstream: Option<String>,
+    pub path: Option<String>,
+    pub header: Option<(http::HeaderName, String)>,
+    /// The base strategies with this policy's keys laid over them, by section name; what is absent
+    /// is not this policy's business. "First match per key wins."
+    pub overrides: BTreeMap<String, toml::Value>,
+}
+
+/// What a policy is matched against.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    pub model: &'a str,
+    pub upstream: &'a str,
+    /// The request's path as the client sent it, without the query.
+    pub path: &'a str,
+    pub headers: &'a http::HeaderMap,
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("[secret]")
+    }
+}
+
+impl Secret {
+    pub fn new(value: String) -> Self {
+        Self(value)
+    }
+
+    /// The secret itself; only for a header that is about to be sent.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}

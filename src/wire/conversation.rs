@@ -1,0 +1,178 @@
+//! What the strategies see of a request, whatever its dialect.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// A chain digest: BLAKE3, 32 bytes. `d(i) = BLAKE3(d(i-1), canonical(item i))`.
+pub type Digest = [u8; 32];
+
+/// One wire API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI Chat Completions (`…/chat/completions`).
+    Chat,
+    /// OpenAI Responses (`…/responses`).
+    Responses,
+    /// Anthropic Messages (`…/messages`).
+    Messages,
+}
+
+/// Who an item speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// `system` or `developer`.
+    System,
+    User,
+    Assistant,
+    /// A tool's or a legacy function's result.
+    Tool,
+    /// A role this version does not know: opaque, never cut from its neighbours.
+    Unknown,
+}
+
+/// A request body, read by borrowed ranges. Nothing in it is copied but small fields.
+#[derive(Debug, Clone)]
+pub struct Conversation<'b> {
+    pub dialect: Dialect,
+    /// The whole decoded body.
+    pub body: &'b [u8],
+    pub fields: Fields,
+    /// Byte ranges of the leading system/developer messages: outside the chain, never touched.
+    pub lead: Vec<Range<usize>>,
+    /// The conversation after the leading system/developer messages, in order.
+    pub items: Vec<Item>,
+}
+
+/// What is read of a body beside its conversation.
+#[derive(Debug, Clone, Default)]
+pub struct Fields {
+    pub model: Option<Arc<str>>,
+    pub stream: bool,
+    /// `store`, where the client sent it.
+    pub store: Option<bool>,
+    /// The client's output limits: `max_tokens`, `max_completion_tokens`, `max_output_tokens`.
+    pub max_output: Vec<MaxOutput>,
+    /// Byte ranges of the values that cost input tokens beside the conversation (tools, schemas).
+    pub overhead: Vec<Range<usize>>,
+    /// Byte range of the value of every top-level member, keys included, in order of appearance.
+    /// The conversation array's own member is the one whose key is `messages`.
+    pub members: Vec<(Arc<str>, Range<usize>)>,
+}
+
+/// An output-limit field of the client's, as it stands in the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MaxOutput {
+    /// Byte range of the number.
+    pub span: Range<usize>,
+    /// Tokens.
+    pub value: u64,
+}
+
+/// One element of the conversation array.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Byte range in the body, from `{` to `}`.
+    pub span: Range<usize>,
+    /// What was read of it; shared between requests by a hash of the raw bytes.
+    pub facts: Arc<Facts>,
+    /// Chain digest up to and including this item.
+    pub chain: Digest,
+}
+
+/// What is known of an item from its bytes alone. Ranges are relative to the item's start.
+#[derive(Debug)]
+pub struct Facts {
+    pub role: Role,
+    /// The texts of the item, in order of appearance.
+    pub slots: Vec<Slot>,
+    /// Calls this item makes, in order.
+    pub calls: Vec<Call>,
+    /// Ids of the calls this item answers; a legacy function result has its function's name here.
+    pub results: Vec<String>,
+    /// Images, audio and files: their bytes are never counted as text.
+    pub media: Vec<Media>,
+    /// Length of the item in bytes without the media's.
+    pub text_bytes: usize,
+    /// BLAKE3 of the canonical form (see DESIGN: ignores `cache_control`, key order, absent ≡ null,
+    /// a string ≡ one text part).
+    pub canonical: Digest,
+    /// Input tokens of the item as it stands, once counted (`compact::tokens`), uncalibrated.
+    pub tokens: OnceLock<u32>,
+}
+
+/// One call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Empty for a legacy `function_call`, which is answered by name and adjacency.
+    pub id: String,
+    pub name: String,
+}
+
+/// A text inside an item that a strategy may read and, for results and arguments, replace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    /// Byte range of the JSON value, quotes included, relative to the item.
+    pub span: Range<usize>,
+    pub kind: SlotKind,
+}
+
+/// What a slot's text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotKind {
+    /// Text of the item's role.
+    Text,
+    /// Reasoning that travels with the item: counted, never changed.
+    Reasoning,
+    /// Text of a tool result; index into [`Facts::results`].
+    Result(usize),
+    /// A call's arguments: a JSON string that holds JSON. Index into [`Facts::calls`].
+    Arguments(usize),
+    /// A custom tool's free-text input, a JSON string. Index into [`Facts::calls`].
+    Input(usize),
+    /// Anything else that costs tokens (unknown members, names): counted by bytes, never changed.
+    Other,
+}
+
+/// A picture, a sound or a file within an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// Byte range of the part that carries it, relative to the item.
+    pub span: Range<usize>,
+    /// Estimated input tokens.
+    pub tokens: u32,
+}
+
+impl Conversation<'_> {
+    /// Raw bytes of item `i`; empty when there is none.
+    pub fn raw(&self, i: usize) -> &[u8] {
+        self.items.get(i).and_then(|item| self.body.get(item.span.clone())).unwrap_or_default()
+    }
+
+    /// The decoded text of a slot, or `None` if it is no JSON string or holds a lone surrogate.
+    pub fn text(&self, item: usize, slot: &Slot) -> Option<String> {
+        serde_json::from_slice(self.raw(item).get(slot.span.clone())?).ok()
+    }
+
+    /// The chain digests of all items, in order.
+    pub fn chain(&self) -> impl DoubleEndedIterator<Item = &Digest> + ExactSizeIterator {
+        self.items.iter().map(|item| &item.chain)
+    }
+
+    /// The client's output limit in tokens, if it set one.
+    pub fn max_output(&self) -> Option<u64> {
+        self.fields.max_output.iter().map(|limit| limit.value).max()
+    }
+}
+
+impl Dialect {
+    /// The dialect that a request path names by its suffix.
+    pub fn of_path(path: &str) -> Option<Self> {
+        let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+        match path {
+            _ if path.ends_with("/chat/completions") => Some(Self::Chat),
+            _ if path.ends_with("/responses") => Some(Self::Responses),
+            _ if path.ends_with("/messages") => Some(Self::Messages),
+            _ => None,
+        }
+    }
+}

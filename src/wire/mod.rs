@@ -1,0 +1,12 @@
+//! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
+//! Pure: no sockets, no clock, no configuration.
+
+pub mod conversation;
+pub mod memo;
+pub mod openai_chat;
+pub mod overflow;
+pub mod scan;
+pub mod splice;
+pub mod sse;
+
+pub use conversation::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind};
