@@ -1,0 +1,3 @@
+//! End-to-end tests: real sockets, the real program in this process.
+
+mod support;

@@ -1,0 +1,1 @@
+//! Servers and clients for the tests.
