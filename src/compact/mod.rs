@@ -8,8 +8,10 @@
 pub mod budget;
 pub mod cuts;
 pub mod digest;
+pub mod estimate;
 pub mod evict;
 pub mod exclusions;
+pub mod head;
 pub mod ladder;
 pub mod ledger;
 pub mod pins;
@@ -19,6 +21,7 @@ pub mod render;
 pub mod rows;
 pub mod summary;
 pub mod tokens;
+pub mod trim;
 pub mod truncate;
 
-pub use rows::{Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
+pub use rows::{Change, Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};

@@ -45,6 +45,15 @@ pub struct Cut {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
     pub replacements: Vec<Replacement>,
+    pub tokens: Change,
+}
+
+/// Estimated input tokens (uncalibrated) of a piece of history as the client sends it and as it goes
+/// out. Kept with the row, so that known history is never counted again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    pub before: u64,
+    pub after: u64,
 }
 
 /// How deep a checkpoint cuts.
@@ -69,6 +78,8 @@ pub struct Checkpoint {
     pub head: Option<Head>,
     /// Replacements of items behind the head, by item index, ascending. They win over evictions.
     pub edits: Vec<(usize, Replacement)>,
+    /// Tokens of the covered items.
+    pub tokens: Change,
 }
 
 /// A user message that stands for the first `upto` items.
@@ -78,8 +89,10 @@ pub struct Head {
     pub upto: usize,
     /// The message's whole text: ledger, summary, pins, pointers.
     pub text: String,
-    /// The model's summary alone (input of the next one); empty for a digest.
+    /// The summary alone, without ledger, pins and pointers: input of the next one.
     pub summary: String,
+    /// Texts that hold the replaced messages complete, oldest first.
+    pub offloaded: Vec<TextId>,
 }
 
 /// The rows a store knows for one incoming conversation.
