@@ -1,6 +1,7 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+pub mod chat_side;
 pub mod conversation;
 pub mod memo;
 pub mod openai_chat;
