@@ -94,3 +94,22 @@ fn windows_are_found_key_by_key() {
     assert_eq!(config.window("my-model", "openai"), limits(Some(32_768), Some(40_000)));
     assert_eq!(config.window("gpt", "openai"), limits(None, None));
 }
+
+#[test]
+fn remembered_combinations_are_bounded() {
+    let policies: String = (0..11)
+        .map(|i| format!("[[policy]]\nmatch.header.name = \"x-{i}\"\nprune = {{ max_output_chars = {} }}\n", i + 1))
+        .collect();
+    let config = parse(&policies);
+    // The empty combination needs no memory, so this is one more than fits.
+    for combination in 0..=policy::MEMO_ENTRIES + 1 {
+        let mut headers = HeaderMap::new();
+        for i in (0..11).filter(|i| combination & (1 << i) != 0) {
+            headers.insert(http::HeaderName::try_from(format!("x-{i}")).expect("name"), HeaderValue::from_static(""));
+        }
+        let first = (0..11).find(|i| combination & (1 << i) != 0);
+        let prune = strategies(&config, "m", &headers).prune.as_ref().map(|prune| prune.max_output_chars);
+        assert_eq!(prune, first.map(|i| i + 1), "combination {combination}");
+    }
+    assert_eq!(config.memo.len(), policy::MEMO_ENTRIES);
+}
