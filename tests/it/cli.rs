@@ -1,5 +1,7 @@
 //! The program as a process: exit statuses, and what goes to stdout and stderr.
 
+#![expect(clippy::expect_used, reason = "what the tests share may fail a test as well")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
