@@ -1,1 +1,258 @@
-//! (in work)
+//! The command line: what is asked for, and the exit status it gets. Each command is a file of `cli/`.
+
+mod check;
+mod compact;
+mod demo;
+mod evicted;
+mod health;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::compact::TextId;
+use crate::config::{Config, Problems};
+use crate::telemetry::subscriber::LogFormat;
+use crate::wire::Dialect;
+
+/// Exit status of a failure at run time.
+const RUNTIME: u8 = 1;
+/// Exit status of a usage or configuration error.
+const USAGE: u8 = 2;
+
+/// A transparent LLM API proxy that lets unmodified agents work past their model's context window.
+///
+/// Without a command it serves: `compactproxy --config proxy.toml`.
+#[derive(Debug, Parser)]
+#[command(name = "compactproxy", version, max_term_width = 100)]
+struct Cli {
+    /// The configuration file.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// How log lines on stderr look [default: human, or COMPACTPROXY_LOG_FORMAT].
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Validate a configuration and print it resolved, with every default (secrets masked).
+    Check,
+    /// Read a request body on stdin and write what would be sent to the provider.
+    Compact(CompactArgs),
+    /// Print a text that was removed from a conversation.
+    Evicted(EvictedArgs),
+    /// Run a scripted agent through the proxy against an embedded provider: no key, no network.
+    Demo,
+    /// Ask the local instance whether it is ready; for probes.
+    Health(HealthArgs),
+}
+
+/// `compact`: which dialect the body on stdin is in.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct CompactArgs {
+    /// The wire API that the body belongs to.
+    #[arg(long, value_enum)]
+    api: ApiName,
+}
+
+/// The wire APIs by the names that the command line has for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ApiName {
+    Chat,
+    Responses,
+    Messages,
+}
+
+/// `evicted`: which text, and which part of it.
+#[derive(Debug, Clone, Args)]
+pub struct EvictedArgs {
+    /// The id that a pointer in the conversation names: 32 lower-case hex digits.
+    pub id: TextId,
+    /// Skip this many lines (or characters).
+    #[arg(long, value_name = "N")]
+    pub offset: Option<usize>,
+    /// Print at most this many lines (or characters).
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Print only lines that match this regular expression.
+    #[arg(long, value_name = "REGEX")]
+    pub pattern: Option<String>,
+    /// What offset and limit count.
+    #[arg(long, value_enum, default_value_t = Unit::Lines)]
+    pub unit: Unit,
+}
+
+/// What a page of a removed text is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Unit {
+    Lines,
+    /// Unicode characters.
+    Chars,
+}
+
+/// `health`: which instance.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct HealthArgs {
+    /// The instance's admin address, in place of a configuration.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    pub admin: Option<SocketAddr>,
+}
+
+impl CompactArgs {
+    /// The dialect of the body.
+    pub fn dialect(self) -> Dialect {
+        match self.api {
+            ApiName::Chat => Dialect::Chat,
+            ApiName::Responses => Dialect::Responses,
+            ApiName::Messages => Dialect::Messages,
+        }
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The operator's: the configuration.
+    #[error("{0}")]
+    Configuration(#[from] Problems),
+    /// Anything that went wrong while running.
+    #[error("compactproxy: {0}")]
+    Runtime(String),
+}
+
+/// Runs the program with these arguments, its own name first.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args).and_then(with_needed_config) {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // Help and version are no errors and go to stdout; a closed pipe there is nobody's fault.
+            let _ = usage.print();
+            return if usage.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            ExitCode::from(match failure {
+                Failure::Configuration(_) => USAGE,
+                Failure::Runtime(_) => RUNTIME,
+            })
+        }
+    }
+}
+
+/// Serving and checking are about a file: without one they are a usage error.
+fn with_needed_config(cli: Cli) -> Result<Cli, clap::Error> {
+    match (&cli.config, &cli.command) {
+        (None, None) => {
+            let message = "--config FILE is required to serve; `compactproxy demo` needs none";
+            Err(Cli::command().error(ErrorKind::MissingRequiredArgument, message))
+        }
+        (None, Some(Command::Check)) => {
+            Err(Cli::command().error(ErrorKind::MissingRequiredArgument, "check needs --config FILE"))
+        }
+        _ => Ok(cli),
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let config = configuration(cli.config.as_deref(), &cli.command)?;
+    match cli.command {
+        None => serve::run(config, cli.log_format),
+        Some(Command::Check) => check::run(&config),
+        Some(Command::Compact(args)) => compact::run(config, args),
+        Some(Command::Evicted(args)) => evicted::run(config, &args),
+        Some(Command::Demo) => demo::run(config),
+        Some(Command::Health(args)) => health::run(args.admin.unwrap_or(config.server.admin_listen)),
+    }
+}
+
+/// The file's configuration, or the embedded copy of the shipped one. A probe that names an address reads no file.
+fn configuration(file: Option<&Path>, command: &Option<Command>) -> Result<Config, Problems> {
+    match (file, command) {
+        (_, Some(Command::Health(HealthArgs { admin: Some(_) }))) | (None, _) => Config::shipped(),
+        (Some(file), _) => Config::load(file),
+    }
+}
+
+/// Writes to stdout. A reader that closed the pipe has what it wanted.
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Runtime(format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("compactproxy").chain(line.split(' ').filter(|word| !word.is_empty())))
+            .and_then(with_needed_config)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_configuration_stands_before_or_after_the_command() {
+        for line in
+            ["--config f.toml", "--config f.toml check", "check --config f.toml", "compact --config f.toml --api chat"]
+        {
+            assert_eq!(parse(line).expect(line).config, Some(PathBuf::from("f.toml")));
+        }
+    }
+
+    #[test]
+    fn what_is_usage_and_what_is_not() {
+        let id = "00112233445566778899aabbccddeeff";
+        for line in ["demo", "health", "health --admin 127.0.0.1:1", "compact --api messages", &format!("evicted {id}")]
+        {
+            assert!(parse(line).is_ok(), "{line}");
+        }
+        for line in [
+            "",
+            "check",
+            "compact",
+            "compact --api gemini",
+            "evicted",
+            "evicted 0011",
+            &format!("evicted {}", id.to_uppercase()),
+            "run",
+            "health --admin localhost",
+            "health --admin 127.0.0.1:1 --config f.toml",
+            "--log-format xml demo",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_asked_for() {
+        let line = "evicted 00112233445566778899aabbccddeeff --offset 5 --limit 7 --pattern ^a --unit chars";
+        let Some(Command::Evicted(args)) = parse(line).expect(line).command else { panic!("another command") };
+        assert_eq!(
+            (args.offset, args.limit, args.pattern.as_deref(), args.unit),
+            (Some(5), Some(7), Some("^a"), Unit::Chars)
+        );
+        assert_eq!(args.id.to_string(), "00112233445566778899aabbccddeeff");
+    }
+}

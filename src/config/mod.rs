@@ -1,13 +1,32 @@
-//! The validated configuration. `raw` mirrors the file, `problems` collects what is wrong with it.
+//! The validated configuration. `raw` mirrors the file, `problems` collects what is wrong with it,
+//! `validate` and `resolve` fill in defaults and find contradictions.
 
+mod address;
+mod defaults;
+mod expand;
+mod policy;
 pub mod problems;
 pub mod raw;
+mod resolve;
+mod show;
+mod sizes;
+mod validate;
+mod value;
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use dashmap::DashMap;
+
+pub use expand::Environment;
+pub use policy::glob;
+pub use problems::{Problem, Problems};
+pub use validate::SHIPPED;
 
 /// Everything the program runs on. Made only by validation.
 #[derive(Debug, Clone)]
@@ -20,9 +39,13 @@ pub struct Config {
     pub strategies: Arc<Strategies>,
     pub windows: Vec<WindowRule>,
     pub policies: Vec<Policy>,
+    /// The base sections as they stand in the file: what policies are laid over.
+    sections: raw::Sections,
+    /// Strategies by the policies that match.
+    memo: Arc<DashMap<Vec<usize>, Arc<Strategies>>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     pub listen: SocketAddr,
     pub admin_listen: SocketAddr,
@@ -34,16 +57,16 @@ pub struct Server {
     pub tls: Option<Tls>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tls {
     pub cert: PathBuf,
     pub key: PathBuf,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Upstream {
     pub name: String,
-    /// `http` or `https`, no query, no trailing slash.
+    /// `http` or `https`, no query, no trailing slash (but `/` where there is no path).
     pub base_url: http::Uri,
     /// Path prefix that selects this upstream and is stripped; starts with `/`, no trailing slash.
     pub prefix: Option<String>,
@@ -56,8 +79,7 @@ pub struct Upstream {
 }
 
 /// What an upstream speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Api {
     Chat,
     Responses,
@@ -71,7 +93,7 @@ pub enum Api {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct State {
     pub url: String,
     pub tenant: TenantRule,
@@ -162,7 +184,7 @@ pub enum Keep {
     Messages(usize),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WindowRule {
     /// A glob with `*`.
     pub model: String,
@@ -171,16 +193,23 @@ pub struct WindowRule {
     pub total: Option<u64>,
 }
 
+/// What the configuration says of a window, in tokens; `None`: nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowLimits {
+    pub input: Option<u64>,
+    pub total: Option<u64>,
+}
+
 /// Overrides for the requests that match; unset conditions match all.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub model: Option<String>,
     pub upstream: Option<String>,
     pub path: Option<String>,
+    /// A name and a pattern; any of the header's values may match it.
     pub header: Option<(http::HeaderName, String)>,
-    /// The base strategies with this policy's keys laid over them, by section name; what is absent
-    /// is not this policy's business. "First match per key wins."
-    pub overrides: BTreeMap<String, toml::Value>,
+    /// What it sets; the rest is left to later policies and to the base.
+    sections: raw::Sections,
 }
 
 /// What a policy is matched against.

@@ -1,1 +1,385 @@
-//! (in work)
+//! The file's shape: which sections there are and which keys each of them has. Every key is optional
+//! here; what a missing one means is `resolve`'s business.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+use toml::de::{DeTable, DeValue};
+
+use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
+use super::problems::{Entry, Problems, did_you_mean};
+use super::sizes::ByteSize;
+use super::value::{Mode, PromptFile, ReadableFile, Set, Value, kind};
+use super::{Api, Auto, Secret, TenantRule};
+
+/// The keys of one table.
+pub trait Keys: Default {
+    const NAMES: &'static [&'static str];
+
+    /// Keys without which the table says nothing.
+    const REQUIRED: &'static [&'static str];
+
+    /// Reads one key of the table.
+    fn put(&mut self, name: &str, entry: Entry<'_>, problems: &mut Problems);
+
+    /// These keys, and `base`'s where they are not set.
+    #[must_use]
+    fn over(&self, base: &Self) -> Self;
+
+    /// The keys that are set, in the order of [`NAMES`](Self::NAMES).
+    fn shown(&self) -> Vec<(&'static str, toml::Value)>;
+}
+
+/// Declares a table: its struct of optional keys, and [`Keys`] and [`Value`] for it.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $table:ident $(requires $($required:ident)*)? { $($key:ident: $type:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct $table { $(pub $key: Option<Set<$type>>,)* }
+
+        impl Keys for $table {
+            const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
+            const REQUIRED: &'static [&'static str] = &[$($(stringify!($required)),*)?];
+
+            fn put(&mut self, name: &str, entry: Entry<'_>, problems: &mut Problems) {
+                let at = Some(entry.at());
+                match name {
+                    $(stringify!($key) => {
+                        self.$key = <$type>::read(entry, problems).map(|value| Set { value, at });
+                    })*
+                    _ => {}
+                }
+            }
+
+            fn over(&self, base: &Self) -> Self {
+                Self { $($key: self.$key.clone().or_else(|| base.$key.clone()),)* }
+            }
+
+            fn shown(&self) -> Vec<(&'static str, toml::Value)> {
+                let keys = [$((stringify!($key), self.$key.as_ref().map(|set| set.value.show()))),*];
+                keys.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+            }
+        }
+
+        impl Value for $table {
+            fn read(entry: Entry<'_>, problems: &mut Problems) -> Option<Self> {
+                read_table(entry, problems)
+            }
+
+            fn show(&self) -> toml::Value {
+                toml::Value::Table(self.shown().into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+            }
+        }
+    )*};
+}
+
+tables! {
+    /// `[server]`
+    ServerKeys {
+        listen: SocketAddr,
+        admin_listen: SocketAddr,
+        admin_token: Secret,
+        max_body_bytes: ByteSize,
+        max_buffered_bytes: ByteSize,
+        drain_timeout: Duration,
+        tls: TlsKeys,
+    }
+
+    /// `server.tls`
+    TlsKeys requires cert key {
+        cert: ReadableFile,
+        key: ReadableFile,
+    }
+
+    /// `[[upstream]]`
+    UpstreamKeys requires name base_url {
+        name: UpstreamName,
+        base_url: BaseUrl,
+        prefix: PathPrefix,
+        api: Api,
+        api_key: Secret,
+        ca_file: ReadableFile,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+        idle_timeout: Duration,
+    }
+
+    /// `[state]`
+    StateKeys {
+        url: StateUrl,
+        tenant: TenantRule,
+        retention: Duration,
+        max_size: ByteSize,
+    }
+
+    /// `[tool_result_eviction]`
+    EvictionKeys {
+        max_result_chars: NonZeroUsize,
+        max_result_tokens: NonZeroUsize,
+        preview_chars: NonZeroUsize,
+        excluded_tools: Vec<String>,
+        excluded_limit_factor: usize,
+        workspace_dir: PathBuf,
+    }
+
+    /// `[truncate_args]`
+    TruncateKeys {
+        trigger_messages: usize,
+        trigger_tokens: Auto,
+        keep_messages: usize,
+        max_arg_length: NonZeroUsize,
+        truncation_text: String,
+        min_gain_tokens: Auto,
+    }
+
+    /// `[prune]`
+    PruneKeys {
+        protect_tokens: Auto,
+        min_gain_tokens: Auto,
+        max_output_chars: NonZeroUsize,
+    }
+
+    /// `[compaction]`
+    CompactionKeys {
+        trigger_messages: usize,
+        trigger_tokens: Auto,
+        reserved_tokens: u64,
+        keep_tokens: Auto,
+        keep_messages: NonZeroUsize,
+        model: String,
+        upstream: String,
+        summary_prompt_file: PromptFile,
+        offload_before_compact: bool,
+    }
+
+    /// `[overflow_recovery]`
+    RecoveryKeys {
+        enabled: bool,
+    }
+
+    /// `[[window]]`
+    WindowKeys {
+        model: String,
+        upstream: String,
+        input: NonZeroU64,
+        total: NonZeroU64,
+    }
+
+    /// `policy.match`
+    MatchKeys {
+        model: String,
+        upstream: String,
+        path: String,
+        header: HeaderKeys,
+    }
+
+    /// `policy.match.header`
+    HeaderKeys requires name {
+        name: HeaderName,
+        value: String,
+    }
+}
+
+/// A strategy's section: on, off, or not spoken of, and its keys.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Section<K> {
+    pub on: Option<Set<bool>>,
+    pub keys: K,
+}
+
+/// The strategies' sections, of the file's top level or of one policy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sections {
+    pub eviction: Section<EvictionKeys>,
+    pub truncate: Section<TruncateKeys>,
+    pub prune: Section<PruneKeys>,
+    pub compaction: Section<CompactionKeys>,
+    pub recovery: Section<RecoveryKeys>,
+    /// Policies only.
+    pub mode: Option<Set<Mode>>,
+}
+
+/// One `[[policy]]`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RawPolicy {
+    pub matches: MatchKeys,
+    pub sections: Sections,
+}
+
+/// The whole file.
+#[derive(Debug, Clone, Default)]
+pub struct RawConfig {
+    pub server: ServerKeys,
+    pub upstreams: Vec<UpstreamKeys>,
+    pub state: StateKeys,
+    pub sections: Sections,
+    pub windows: Vec<WindowKeys>,
+    pub policies: Vec<RawPolicy>,
+}
+
+/// The names of the strategies' sections.
+pub const SECTIONS: [&str; 5] = ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery"];
+
+/// The other tables at the file's top level.
+pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
+
+impl<K: Keys> Section<K> {
+    pub fn is_on(&self) -> bool {
+        self.on.as_ref().is_some_and(|on| on.value)
+    }
+
+    fn over(&self, base: &Self) -> Self {
+        Self { on: self.on.clone().or_else(|| base.on.clone()), keys: self.keys.over(&base.keys) }
+    }
+
+    fn read(&mut self, entry: Entry<'_>, problems: &mut Problems) {
+        let at = Some(entry.at());
+        self.keys = read_table(entry, problems).unwrap_or_default();
+        self.on = Some(Set { value: true, at });
+    }
+}
+
+impl Sections {
+    /// These sections, and `base`'s keys where they say nothing.
+    #[must_use]
+    pub fn over(&self, base: &Self) -> Self {
+        Self {
+            eviction: self.eviction.over(&base.eviction),
+            truncate: self.truncate.over(&base.truncate),
+            prune: self.prune.over(&base.prune),
+            compaction: self.compaction.over(&base.compaction),
+            recovery: self.recovery.over(&base.recovery),
+            mode: self.mode.clone().or_else(|| base.mode.clone()),
+        }
+    }
+
+    fn read(&mut self, name: &str, entry: Entry<'_>, problems: &mut Problems) {
+        match name {
+            "tool_result_eviction" => self.eviction.read(entry, problems),
+            "truncate_args" => self.truncate.read(entry, problems),
+            "prune" => self.prune.read(entry, problems),
+            "compaction" => self.compaction.read(entry, problems),
+            "overflow_recovery" => self.recovery.read(entry, problems),
+            _ => {}
+        }
+    }
+
+    fn switch_off(&mut self, name: &str, at: usize) {
+        let off = Some(Set { value: false, at: Some(at) });
+        match name {
+            "tool_result_eviction" => self.eviction.on = off,
+            "truncate_args" => self.truncate.on = off,
+            "prune" => self.prune.on = off,
+            "compaction" => self.compaction.on = off,
+            "overflow_recovery" => self.recovery.on = off,
+            _ => {}
+        }
+    }
+}
+
+impl RawConfig {
+    /// Reads the file's tables; what is unknown or has the wrong type goes to `problems`.
+    pub fn read(root: &DeTable<'_>, problems: &mut Problems) -> Self {
+        let mut raw = Self::default();
+        for (name, value) in root {
+            let key: &str = name.get_ref();
+            let entry = Entry { key, value };
+            match key {
+                "server" => raw.server = read_table(entry, problems).unwrap_or_default(),
+                "state" => raw.state = read_table(entry, problems).unwrap_or_default(),
+                "upstream" => raw.upstreams = read_list(entry, problems, read_table),
+                "window" => raw.windows = read_list(entry, problems, read_table),
+                "policy" => raw.policies = read_list(entry, problems, read_policy),
+                section if SECTIONS.contains(&section) => raw.sections.read(section, entry, problems),
+                unknown => {
+                    let names: Vec<&str> = OTHERS.into_iter().chain(SECTIONS).collect();
+                    let hint = did_you_mean(unknown, &names);
+                    problems.add(Some(name.span().start), unknown, format!("is not known{hint}"));
+                }
+            }
+        }
+        raw
+    }
+}
+
+/// The dotted key of `name` within `path`.
+pub fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() { name.into() } else { format!("{path}.{name}") }
+}
+
+/// The entry's table, or a problem.
+fn table_of<'v>(entry: Entry<'v>, problems: &mut Problems) -> Option<&'v DeTable<'v>> {
+    match entry.value.get_ref() {
+        DeValue::Table(table) => Some(table),
+        other => {
+            problems.add(Some(entry.at()), entry.key, format!("expected a table, found {}", kind(other)));
+            None
+        }
+    }
+}
+
+/// Reads a table's keys; an unknown one is a problem.
+fn read_table<K: Keys>(entry: Entry<'_>, problems: &mut Problems) -> Option<K> {
+    let table = table_of(entry, problems)?;
+    for required in K::REQUIRED.iter().filter(|required| !table.contains_key(**required)) {
+        problems.add(Some(entry.at()), joined(entry.key, required), "is missing");
+    }
+    let mut keys = K::default();
+    for (name, value) in table {
+        let key = joined(entry.key, name.get_ref());
+        if K::NAMES.contains(&name.get_ref().as_ref()) {
+            keys.put(name.get_ref(), Entry { key: &key, value }, problems);
+        } else {
+            let hint = did_you_mean(name.get_ref(), K::NAMES);
+            problems.add(Some(name.span().start), key, format!("is not known{hint}"));
+        }
+    }
+    Some(keys)
+}
+
+/// Reads a list of tables (`[[name]]`).
+fn read_list<T>(
+    entry: Entry<'_>,
+    problems: &mut Problems,
+    read: impl Fn(Entry<'_>, &mut Problems) -> Option<T>,
+) -> Vec<T> {
+    let DeValue::Array(values) = entry.value.get_ref() else {
+        problems.add(Some(entry.at()), entry.key, format!("is a list: write [[{}]]", entry.key));
+        return Vec::new();
+    };
+    values.iter().filter_map(|value| read(Entry { key: entry.key, value }, problems)).collect()
+}
+
+/// A policy's sections are tables like the file's own, or `false`.
+fn read_policy(entry: Entry<'_>, problems: &mut Problems) -> Option<RawPolicy> {
+    let mut policy = RawPolicy::default();
+    for (name, value) in table_of(entry, problems)? {
+        let key = joined(entry.key, name.get_ref());
+        let inner = Entry { key: &key, value };
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("match", _) => policy.matches = read_table(inner, problems).unwrap_or_default(),
+            ("mode", _) => {
+                let at = Some(inner.at());
+                policy.sections.mode = Mode::read(inner, problems).map(|value| Set { value, at });
+            }
+            (section, DeValue::Boolean(false)) if SECTIONS.contains(&section) => {
+                policy.sections.switch_off(section, inner.at());
+            }
+            (section, DeValue::Table(_)) if SECTIONS.contains(&section) => {
+                policy.sections.read(section, inner, problems);
+            }
+            (section, _) if SECTIONS.contains(&section) => {
+                problems.add(Some(inner.at()), key, "expected a table of overrides, or false");
+            }
+            (unknown, _) => {
+                let names: Vec<&str> = SECTIONS.into_iter().chain(["match", "mode"]).collect();
+                let hint = did_you_mean(unknown, &names);
+                problems.add(Some(name.span().start), key, format!("is not known{hint}"));
+            }
+        }
+    }
+    Some(policy)
+}

@@ -1,0 +1,185 @@
+//! Sections to settings: defaults filled in, contradictions found.
+
+use std::sync::Arc;
+
+use super::problems::Problems;
+use super::raw::{CompactionKeys, EvictionKeys, PruneKeys, Section, Sections, TruncateKeys};
+use super::value::{Mode, Set};
+use super::{Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, Strategies, TruncateSettings, defaults};
+
+/// Characters that stand in for `{n}` when the length of a truncation text is judged.
+const DIGITS_OF_A_LENGTH: usize = 10;
+/// Characters of an id.
+const DIGITS_OF_AN_ID: usize = 32;
+
+/// A key's value, or its default.
+pub fn or<T: Clone>(set: &Option<Set<T>>, default: T) -> T {
+    set.as_ref().map_or(default, |set| set.value.clone())
+}
+
+/// A key's value, if it has one.
+pub fn given<T: Clone>(set: &Option<Set<T>>) -> Option<T> {
+    set.as_ref().map(|set| set.value.clone())
+}
+
+/// The strategies that `sections` describe. Total: contradictions are [`contradictions`]' business.
+pub fn strategies_of(sections: &Sections) -> Strategies {
+    let compaction = of(&sections.compaction, compaction);
+    Strategies {
+        eviction: of(&sections.eviction, eviction),
+        truncate: of(&sections.truncate, truncate),
+        prune: of(&sections.prune, prune),
+        // Compaction turns recovery on, unless the section or a policy turns it off.
+        recovery: compaction.is_some() && or(&sections.recovery.on, true) && or(&sections.recovery.keys.enabled, true),
+        compaction,
+        observe: given(&sections.mode) == Some(Mode::Observe),
+    }
+}
+
+fn of<K: super::raw::Keys, S>(section: &Section<K>, settings: fn(&K) -> S) -> Option<S> {
+    section.is_on().then(|| settings(&section.keys))
+}
+
+fn eviction(keys: &EvictionKeys) -> EvictionSettings {
+    EvictionSettings {
+        max_result_chars: given(&keys.max_result_chars).map_or(defaults::MAX_RESULT_CHARS, usize::from),
+        max_result_tokens: given(&keys.max_result_tokens).map(usize::from),
+        preview_chars: given(&keys.preview_chars).map_or(defaults::PREVIEW_CHARS, usize::from),
+        excluded_tools: given(&keys.excluded_tools).unwrap_or_else(defaults::excluded_tools),
+        excluded_limit_factor: or(&keys.excluded_limit_factor, defaults::EXCLUDED_LIMIT_FACTOR),
+        workspace_dir: given(&keys.workspace_dir),
+    }
+}
+
+fn truncate(keys: &TruncateKeys) -> TruncateSettings {
+    TruncateSettings {
+        trigger_messages: or(&keys.trigger_messages, defaults::TRUNCATE_TRIGGER_MESSAGES),
+        trigger_tokens: or(&keys.trigger_tokens, Auto::Auto),
+        keep_messages: or(&keys.keep_messages, defaults::TRUNCATE_KEEP_MESSAGES),
+        max_arg_length: given(&keys.max_arg_length).map_or(defaults::MAX_ARG_LENGTH, usize::from),
+        truncation_text: given(&keys.truncation_text).unwrap_or_else(|| defaults::TRUNCATION_TEXT.into()),
+        min_gain_tokens: or(&keys.min_gain_tokens, Auto::Auto),
+    }
+}
+
+fn prune(keys: &PruneKeys) -> PruneSettings {
+    PruneSettings {
+        protect_tokens: or(&keys.protect_tokens, Auto::Auto),
+        min_gain_tokens: or(&keys.min_gain_tokens, Auto::Auto),
+        max_output_chars: given(&keys.max_output_chars).map_or(defaults::MAX_OUTPUT_CHARS, usize::from),
+    }
+}
+
+fn compaction(keys: &CompactionKeys) -> CompactionSettings {
+    // A default that is written out (`keep_tokens = "auto"`) means what its absence means.
+    let keep = match (or(&keys.keep_tokens, Auto::Auto), given(&keys.keep_messages)) {
+        (Auto::Auto, Some(messages)) => Keep::Messages(messages.into()),
+        (tokens, _) => Keep::Tokens(tokens),
+    };
+    CompactionSettings {
+        trigger_messages: or(&keys.trigger_messages, 0),
+        trigger_tokens: or(&keys.trigger_tokens, Auto::Auto),
+        reserved_tokens: or(&keys.reserved_tokens, defaults::RESERVED_TOKENS),
+        keep,
+        model: given(&keys.model),
+        upstream: given(&keys.upstream),
+        summary_prompt: keys.summary_prompt_file.as_ref().map(|prompt| Arc::clone(&prompt.value.text)),
+        offload_before_compact: or(&keys.offload_before_compact, true),
+    }
+}
+
+/// Where a contradiction is reported: the first of its keys that stands in the file.
+struct Spot<'k> {
+    section: &'k str,
+    /// Where the section begins.
+    begins: Option<usize>,
+}
+
+impl Spot<'_> {
+    fn report(&self, keys: &[(&str, Option<usize>)], message: String, problems: &mut Problems) {
+        let written = keys.iter().find(|(_, at)| at.is_some());
+        let (name, at) = written.or(keys.first()).copied().unwrap_or_default();
+        problems.add(at.or(self.begins), format!("{}.{name}", self.section), message);
+    }
+}
+
+/// The byte offset of a key, if it stands in the file.
+fn at<T>(set: &Option<Set<T>>) -> Option<usize> {
+    set.as_ref().and_then(|set| set.at)
+}
+
+/// What cannot be meant together within the sections that are on. `path` comes before the sections' names.
+pub fn contradictions(sections: &Sections, path: &str, problems: &mut Problems) {
+    let resolved = strategies_of(sections);
+    if let Some(settings) = &resolved.eviction {
+        let name = format!("{path}tool_result_eviction");
+        let spot = Spot { section: &name, begins: at(&sections.eviction.on) };
+        check_eviction(settings, &sections.eviction.keys, &spot, problems);
+    }
+    if let Some(settings) = &resolved.truncate {
+        let name = format!("{path}truncate_args");
+        let spot = Spot { section: &name, begins: at(&sections.truncate.on) };
+        check_truncate(settings, &sections.truncate.keys, &spot, problems);
+    }
+    if let Some(settings) = &resolved.compaction {
+        let name = format!("{path}compaction");
+        let spot = Spot { section: &name, begins: at(&sections.compaction.on) };
+        check_compaction(settings, &sections.compaction.keys, &spot, problems);
+    }
+}
+
+fn check_eviction(settings: &EvictionSettings, keys: &EvictionKeys, spot: &Spot<'_>, problems: &mut Problems) {
+    let (preview, limit) = (settings.preview_chars, settings.max_result_chars);
+    if preview.saturating_mul(2) >= limit {
+        let message =
+            format!("head and tail of {preview} characters each leave nothing to remove of {limit} (max_result_chars)");
+        let keys = [("preview_chars", at(&keys.preview_chars)), ("max_result_chars", at(&keys.max_result_chars))];
+        spot.report(&keys, message, problems);
+    }
+    if settings.excluded_tools.iter().any(String::is_empty) {
+        spot.report(&[("excluded_tools", at(&keys.excluded_tools))], "holds an empty name".into(), problems);
+    }
+}
+
+fn check_truncate(settings: &TruncateSettings, keys: &TruncateKeys, spot: &Spot<'_>, problems: &mut Problems) {
+    let (keep, trigger) = (settings.keep_messages, settings.trigger_messages);
+    if trigger > 0 && keep >= trigger {
+        let message = format!("must be smaller than trigger_messages ({keep} >= {trigger})");
+        let keys = [("keep_messages", at(&keys.keep_messages)), ("trigger_messages", at(&keys.trigger_messages))];
+        spot.report(&keys, message, problems);
+    }
+    let text = &settings.truncation_text;
+    let written = [("truncation_text", at(&keys.truncation_text)), ("max_arg_length", at(&keys.max_arg_length))];
+    for placeholder in ["{n}", "{id}"] {
+        if !text.contains(placeholder) {
+            spot.report(&written, format!("does not contain {placeholder}"), problems);
+        }
+    }
+    let filled = text.replace("{n}", &"0".repeat(DIGITS_OF_A_LENGTH)).replace("{id}", &"0".repeat(DIGITS_OF_AN_ID));
+    let (length, limit) = (filled.chars().count(), settings.max_arg_length);
+    if length >= limit {
+        spot.report(&written, format!("its {length} characters do not fit into max_arg_length ({limit})"), problems);
+    }
+}
+
+fn check_compaction(settings: &CompactionSettings, keys: &CompactionKeys, spot: &Spot<'_>, problems: &mut Problems) {
+    let tokens = [("keep_tokens", at(&keys.keep_tokens)), ("trigger_tokens", at(&keys.trigger_tokens))];
+    let messages = [("keep_messages", at(&keys.keep_messages)), ("trigger_messages", at(&keys.trigger_messages))];
+    match (settings.keep, settings.trigger_tokens) {
+        (Keep::Tokens(Auto::Fixed(0)), _) => spot.report(&tokens, "must be at least 1".into(), problems),
+        (Keep::Tokens(Auto::Fixed(keep)), Auto::Fixed(trigger)) if trigger > 0 && keep >= trigger => {
+            let message = format!("must be smaller than trigger_tokens ({keep} >= {trigger})");
+            spot.report(&tokens, message, problems);
+        }
+        (Keep::Messages(keep), _) if settings.trigger_messages > 0 && keep >= settings.trigger_messages => {
+            let message = format!("must be smaller than trigger_messages ({keep} >= {})", settings.trigger_messages);
+            spot.report(&messages, message, problems);
+        }
+        _ => {}
+    }
+    for (name, key) in [("model", &keys.model), ("upstream", &keys.upstream)] {
+        if given(key).is_some_and(|text| text.is_empty()) {
+            spot.report(&[(name, at(key))], "is empty".into(), problems);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The program as a process: exit statuses, and what goes to stdout and stderr.
+
+#![expect(clippy::expect_used, reason = "what the tests share may fail a test as well")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the program in `dir`, with this variable set for it.
+fn compactproxy(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
+    command.current_dir(dir).args(args).env("CP_TEST_KEY", "hush-hush").env_remove("CP_TEST_UNSET");
+    command.output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("UTF-8")
+}
+
+#[test]
+fn check_prints_the_resolved_configuration_and_accepts_its_own_output() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proxy.toml");
+    let first = compactproxy(dir.path(), &["check", "--config", file]);
+    assert_eq!((first.status.code(), text(&first.stderr)), (Some(0), ""));
+    assert!(text(&first.stdout).contains("\ntrigger_tokens = \"auto\"\n"));
+
+    std::fs::write(dir.path().join("again.toml"), &first.stdout).expect("written");
+    let second = compactproxy(dir.path(), &["--config", "again.toml", "check"]);
+    assert_eq!(second.status.code(), Some(0));
+    assert_eq!(text(&second.stdout), text(&first.stdout));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("dir").count(), 1, "check creates no state");
+}
+
+#[test]
+fn check_reads_the_environment_and_masks_secrets() {
+    let dir = tempfile::tempdir().expect("dir");
+    let upstream = "[[upstream]]\nname = \"a\"\nbase_url = \"http://h\"\napi_key = \"${CP_TEST_KEY}\"\n";
+    std::fs::write(dir.path().join("proxy.toml"), upstream).expect("written");
+    let checked = compactproxy(dir.path(), &["check", "--config", "proxy.toml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("api_key = \"***\"") && !text(&checked.stdout).contains("hush"));
+}
+
+#[test]
+fn all_problems_go_to_stderr_with_key_and_line_and_status_2() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = "[server]\nadmin_token = \"${CP_TEST_UNSET}\"\n[compaction]\nkeep_token = 5\ntrigger_tokens = 9\n\
+                keep_tokens = 9\n";
+    std::fs::write(dir.path().join("bad.toml"), file).expect("written");
+    let expected = "bad.toml:2: server.admin_token: the environment variable CP_TEST_UNSET is not set\n\
+                    bad.toml:4: compaction.keep_token: is not known; did you mean `keep_tokens`?\n\
+                    bad.toml:6: compaction.keep_tokens: must be smaller than trigger_tokens (9 >= 9)\n";
+    for args in [&["check", "--config", "bad.toml"][..], &["--config", "bad.toml"], &["demo", "--config", "bad.toml"]] {
+        let refused = compactproxy(dir.path(), args);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), ""), "{args:?}");
+        assert_eq!(text(&refused.stderr), expected, "{args:?}");
+    }
+}
+
+#[test]
+fn usage_errors_have_status_2_and_help_has_0() {
+    let dir = tempfile::tempdir().expect("dir");
+    for args in [&[][..], &["check"], &["compact"], &["evicted", "xyz"], &["nonsense"], &["--config", "gone.toml"]] {
+        let refused = compactproxy(dir.path(), args);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), ""), "{args:?}");
+        assert!(!refused.stderr.is_empty(), "{args:?}");
+    }
+    for args in [&["--help"][..], &["compact", "--help"], &["--version"]] {
+        let answered = compactproxy(dir.path(), args);
+        assert_eq!((answered.status.code(), text(&answered.stderr)), (Some(0), ""), "{args:?}");
+        assert!(text(&answered.stdout).contains("compactproxy"), "{args:?}");
+    }
+}
+
+#[test]
+fn health_is_about_the_running_instance() {
+    let dir = tempfile::tempdir().expect("dir");
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("socket");
+    held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound, not listening");
+    let address = held.local_addr().expect("address").as_socket().expect("IPv4").to_string();
+    let asked = compactproxy(dir.path(), &["health", "--admin", &address]);
+    assert_eq!(asked.status.code(), Some(1));
+    assert!(text(&asked.stderr).contains(&address));
+}
