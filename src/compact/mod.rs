@@ -6,9 +6,12 @@
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
 pub mod budget;
+pub mod compose;
 pub mod cuts;
 pub mod digest;
 pub mod evict;
+pub mod exchange;
+pub mod excerpt;
 pub mod exclusions;
 pub mod ladder;
 pub mod ledger;
@@ -18,7 +21,12 @@ pub mod prune;
 pub mod render;
 pub mod rows;
 pub mod summary;
+pub mod summary_prompt;
+#[cfg(test)]
+pub(crate) mod talk;
 pub mod tokens;
+pub mod transcript;
 pub mod truncate;
+pub mod typed;
 
 pub use rows::{Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
