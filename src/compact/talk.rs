@@ -50,7 +50,11 @@ impl Talk {
         let mut message = Message::new("user", Role::User);
         message.json.push_str(",\"content\":[");
         for (i, text) in texts.iter().enumerate() {
-            message.json.push_str(if i == 0 { "{\"type\":\"text\",\"text\":" } else { ",{\"type\":\"text\",\"text\":" });
+            message.json.push_str(if i == 0 {
+                "{\"type\":\"text\",\"text\":"
+            } else {
+                ",{\"type\":\"text\",\"text\":"
+            });
             message.value(text, SlotKind::Text);
             message.json.push('}');
         }
@@ -153,7 +157,13 @@ impl Talk {
         body.push_str("]}");
         assert!(serde_json::from_str::<Value>(&body).is_ok(), "the builder made no JSON: {body}");
         let fields = Fields { model: Some("m".into()), ..Fields::default() };
-        Conversation { dialect: Dialect::Chat, body: Box::leak(body.into_bytes().into_boxed_slice()), fields, lead, items }
+        Conversation {
+            dialect: Dialect::Chat,
+            body: Box::leak(body.into_bytes().into_boxed_slice()),
+            fields,
+            lead,
+            items,
+        }
     }
 
     fn plain(self, name: &str, role: Role, text: &str) -> Self {

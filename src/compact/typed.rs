@@ -93,12 +93,14 @@ impl<'c, 'b> Typed<'c, 'b> {
         if facts.role == Role::User && self.first != Some(item) && self.is_output(opening) {
             return None;
         }
-        let typed: Vec<String> = texts.iter().map(|text| without_blocks(text)).filter(|text| !text.is_empty()).collect();
+        let typed: Vec<String> =
+            texts.iter().map(|text| without_blocks(text)).filter(|text| !text.is_empty()).collect();
         (!typed.is_empty()).then(|| typed.join("\n"))
     }
 
     fn is_output(&self, text: &str) -> bool {
-        let matches = |form: &LazyLock<Option<Regex>>| form.as_ref().is_some_and(|form| form.is_match(text.trim_start()));
+        let matches =
+            |form: &LazyLock<Option<Regex>>| form.as_ref().is_some_and(|form| form.is_match(text.trim_start()));
         matches(&OUTPUT) || (self.text_actions && matches(&TEXT_ACTION))
     }
 }
@@ -116,7 +118,8 @@ fn without_blocks(text: &str) -> String {
         }
         rest = stripped;
     }
-    let opens = |tag: &&str| rest.trim_start().strip_prefix('<').is_some_and(|rest| rest.starts_with(&format!("{tag}>")));
+    let opens =
+        |tag: &&str| rest.trim_start().strip_prefix('<').is_some_and(|rest| rest.starts_with(&format!("{tag}>")));
     if OUTPUT_BLOCKS.iter().any(|tag| opens(&tag)) {
         for tag in OUTPUT_BLOCKS {
             rest = without_block(&rest, tag);

@@ -35,7 +35,8 @@ fn an_id_used_again_belongs_to_its_nearest_call() {
     let talk = Talk::new().user("go").tool("x", "a", "{}", "1").tool("x", "b", "{}", "2").assistant("end");
     let conversation = talk.conversation();
     assert_eq!(groups(&conversation), [0..1, 1..3, 3..5, 5..6]);
-    let same = Talk::new().user("go").calls("", &[("x", "a", "{}"), ("x", "b", "{}")]).result("x", "1").result("x", "2");
+    let same =
+        Talk::new().user("go").calls("", &[("x", "a", "{}"), ("x", "b", "{}")]).result("x", "1").result("x", "2");
     let pairs = pairs(&same.conversation());
     assert_eq!((pairs[0].result, pairs[1].result), (Some((2, 0)), Some((3, 0))));
 }
@@ -50,7 +51,8 @@ fn an_unanswered_old_call_does_not_swallow_the_next_answer() {
 
 #[test]
 fn legacy_pairs_and_orphan_results_are_not_split() {
-    let talk = Talk::new().user("go").legacy("f", "{}", "r").legacy("f", "{}", "r").result("nobody", "?").assistant("end");
+    let talk =
+        Talk::new().user("go").legacy("f", "{}", "r").legacy("f", "{}", "r").result("nobody", "?").assistant("end");
     assert_eq!(groups(&talk.conversation()), [0..1, 1..3, 3..6, 6..7]);
 }
 
@@ -65,7 +67,8 @@ fn open_calls_stay_in_the_tail_and_forbid_the_fold() {
 
 #[test]
 fn reasoning_stays_with_its_follower_and_unknown_roles_with_both_neighbours() {
-    let talk = Talk::new().user("go").reasoning("hm").tool("1", "a", "{}", "r").assistant("x").unknown("?").assistant("y");
+    let talk =
+        Talk::new().user("go").reasoning("hm").tool("1", "a", "{}", "r").assistant("x").unknown("?").assistant("y");
     let conversation = talk.conversation();
     assert_eq!(groups(&conversation), [0..1, 1..4, 4..7]);
     assert_eq!(messages(&conversation), 6);

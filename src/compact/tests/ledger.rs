@@ -51,14 +51,19 @@ fn sentences_around_pasted_output_stay() {
     let talk = Talk::new().user(&format!("It fails:\n```\n{}\n```\nDo not touch the lock file.", "log ".repeat(900)));
     let ledger = of(&talk, 5000);
     let entry = &ledger.entries[0].text;
-    assert!(entry.contains("It fails:") && entry.contains("Do not touch the lock file.") && entry.chars().count() < 300);
+    assert!(
+        entry.contains("It fails:") && entry.contains("Do not touch the lock file.") && entry.chars().count() < 300
+    );
 }
 
 #[test]
 fn short_rules_survive_a_short_budget_and_the_rest_is_kept_behind_a_pointer() {
     let mut talk = Talk::new().user(&"task ".repeat(350));
     for rule in 0..10 {
-        talk = talk.assistant("ok").user(&format!("Rule {rule}: {}", "r".repeat(20))).user(&format!("{rule}{}", "y".repeat(1500)));
+        talk = talk
+            .assistant("ok")
+            .user(&format!("Rule {rule}: {}", "r".repeat(20)))
+            .user(&format!("{rule}{}", "y".repeat(1500)));
     }
     let ledger = of(&talk, 300);
     for rule in 0..10 {
@@ -75,7 +80,10 @@ fn a_text_action_agent_does_not_flood_it() {
         talk = talk.assistant("```bash\nls\n```");
         talk = talk.user(&format!("<returncode>0</returncode>\n<output>\n{step} {}\n</output>", "line\n".repeat(100)));
     }
-    assert_eq!(texts(&of(&talk.user("Also update the docs."), 20_000)), ["Fix the bug. Never edit tests.", "Also update the docs."]);
+    assert_eq!(
+        texts(&of(&talk.user("Also update the docs."), 20_000)),
+        ["Fix the bug. Never edit tests.", "Also update the docs."]
+    );
 }
 
 proptest! {

@@ -69,7 +69,8 @@ fn the_parts_behind_an_output_header_are_output() {
 
 #[test]
 fn a_typed_sentence_behind_a_returncode_block_counts() {
-    let talk = Talk::new().user("go").assistant("a").user("<returncode>1</returncode>\n<output>\nx\n</output>\nNo tests.");
+    let talk =
+        Talk::new().user("go").assistant("a").user("<returncode>1</returncode>\n<output>\nx\n</output>\nNo tests.");
     assert_eq!(typed(&talk), ["go", "No tests."]);
     let html = Talk::new().user("go").user("The page shows <output>3</output>, I want 4.");
     assert_eq!(typed(&html), ["go", "The page shows <output>3</output>, I want 4."]);
@@ -83,6 +84,7 @@ fn our_own_notice_is_not_typed() {
 
 #[test]
 fn only_users_and_systems_type() {
-    let talk = Talk::new().user("a").assistant("I type too").tool("1", "x", "{}", "me too").unknown("and I").system("b");
+    let talk =
+        Talk::new().user("a").assistant("I type too").tool("1", "x", "{}", "me too").unknown("and I").system("b");
     assert_eq!(typed(&talk), ["a", "b"]);
 }
