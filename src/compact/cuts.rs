@@ -186,4 +186,4 @@ fn is_reasoning(facts: &Facts) -> bool {
 
 #[cfg(test)]
 #[path = "tests/cuts.rs"]
-mod tests;
+pub(crate) mod tests;
