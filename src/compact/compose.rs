@@ -171,5 +171,8 @@ fn fitted(text: &str, budget: usize, count: &dyn Fn(&str) -> usize) -> String {
 }
 
 #[cfg(test)]
+#[path = "tests/corpus.rs"]
+mod corpus;
+#[cfg(test)]
 #[path = "tests/compose.rs"]
 mod tests;

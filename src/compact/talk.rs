@@ -81,6 +81,42 @@ impl Talk {
         self.with(message)
     }
 
+    /// The messages of a recorded Chat conversation, as far as the builder knows their shapes.
+    pub fn recorded(messages: &[Value]) -> Self {
+        messages.iter().fold(Self::new(), |talk, message| {
+            let content = match message.get("content") {
+                Some(Value::Array(parts)) => {
+                    parts.iter().filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+                }
+                content => content.and_then(Value::as_str).unwrap_or_default().to_owned(),
+            };
+            let calls: Vec<(&str, &str, &str)> = message
+                .get("tool_calls")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(|call| {
+                    let function = call.get("function")?;
+                    Some((
+                        call.get("id")?.as_str()?,
+                        function.get("name")?.as_str()?,
+                        function.get("arguments")?.as_str()?,
+                    ))
+                })
+                .collect();
+            match message.get("role").and_then(Value::as_str).unwrap_or_default() {
+                "system" | "developer" => talk.system(&content),
+                "user" => talk.user(&content),
+                "assistant" if calls.is_empty() => talk.assistant(&content),
+                "assistant" => talk.calls(&content, &calls),
+                "tool" => {
+                    talk.result(message.get("tool_call_id").and_then(Value::as_str).unwrap_or_default(), &content)
+                }
+                _ => talk.unknown(&content),
+            }
+        })
+    }
+
     pub fn call(self, id: &str, name: &str, arguments: &str) -> Self {
         self.calls("", &[(id, name, arguments)])
     }

@@ -120,7 +120,7 @@ fn without_blocks(text: &str) -> String {
     }
     let opens =
         |tag: &&str| rest.trim_start().strip_prefix('<').is_some_and(|rest| rest.starts_with(&format!("{tag}>")));
-    if OUTPUT_BLOCKS.iter().any(|tag| opens(&tag)) {
+    if OUTPUT_BLOCKS.iter().any(|tag| opens(tag)) {
         for tag in OUTPUT_BLOCKS {
             rest = without_block(&rest, tag);
         }

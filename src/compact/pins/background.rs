@@ -28,6 +28,9 @@ const STARTERS: &[&str] = &[
     "agent",
     "exec",
 ];
+/// Of those, the ones whose results are a program's output: only the harness's own wording counts there.
+const SHELLS: &[&str] =
+    &["bash", "shell", "execcommand", "executecommand", "runcommand", "runshellcommand", "execute", "exec", "execcell"];
 const STOPPERS: &[&str] = &[
     "killshell",
     "killbash",
@@ -47,6 +50,12 @@ static ID: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static RUNNING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(
         r"(?i)running|in the background|background with id|launched|submitted|queued|pending|started|in_progress",
+    )
+    .ok()
+});
+static SHELL_RUNNING: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"(?i)running with session id|(?:running|started|moved) (?:in|to) (?:the )?background|background with id",
     )
     .ok()
 });
@@ -93,7 +102,8 @@ fn started(exchange: &Exchange) -> Option<Task> {
     let starts = asked || STARTERS.contains(&tool.as_str()) || tool.starts_with("spawn") || tool.starts_with("start");
     let head = head(exchange.answer());
     let id = ID.as_ref().and_then(|form| form.captures(head)).and_then(|found| Some(found.get(1)?.as_str().to_owned()));
-    let running = RUNNING.as_ref().is_some_and(|form| form.is_match(head)) && !is_over(head);
+    let form = if asked || !SHELLS.contains(&tool.as_str()) { &RUNNING } else { &SHELL_RUNNING };
+    let running = form.as_ref().is_some_and(|form| form.is_match(head)) && !is_over(head);
     // Asked for and not yet answered is running; answered, the answer must name it or say so.
     if !starts || !(running && id.is_some() || asked && (exchange.result.is_none() || running)) {
         return None;

@@ -19,6 +19,12 @@ fn head(talk: &Talk, cut: usize, summary: &str) -> String {
     compose(&Parts { ledger: &ledger, pins: &pins, story, pointers: &[KEY.id("all")] })
 }
 
+/// The nonce of a head's outer fence.
+fn nonce_of(text: &str) -> &str {
+    let fence = text.lines().next().expect("fence");
+    fence.strip_prefix(&format!("<{NOTICE}-")).expect("notice").trim_end_matches('>')
+}
+
 /// What stands between the fences of a section.
 fn section<'t>(text: &'t str, label: &str) -> &'t str {
     let opening = text.lines().find(|line| line.starts_with(&format!("<{label}-"))).expect("section");
@@ -42,7 +48,7 @@ fn says_whose_words_are_whose() {
         .user("go on")
         .assistant("ok");
     let text = head(&talk, 8, "## SUMMARY\nstuff").replace(KEY.id("all").to_string().as_str(), "ID");
-    let nonce = text.lines().next().expect("fence")[1 + NOTICE.len() + 1..].trim_end_matches('>').to_owned();
+    let nonce = nonce_of(&text).to_owned();
     insta::assert_snapshot!(text.replace(&nonce, "NONCE"));
 }
 
@@ -123,7 +129,7 @@ proptest! {
         let expected: Vec<String> = rules.iter().enumerate().map(|(i, rule)| format!("----- user\nRule {i}:{rule}.")).collect();
         prop_assert_eq!(words, expected.join("\n"));
         // Each fence opens and closes once, and the notice is closed by its last line.
-        let nonce = text.lines().next().expect("fence")[1 + NOTICE.len() + 1..].trim_end_matches('>');
+        let nonce = nonce_of(&text);
         for label in ["user-messages", "record", "state", NOTICE] {
             let closing = format!("</{label}-{nonce}>");
             prop_assert_eq!(text.matches(&closing).count(), 1);

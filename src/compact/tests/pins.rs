@@ -148,6 +148,8 @@ fn a_codex_session_runs_until_it_exits() {
         "Process exited with code 0\nOutput:\nProcess running with session ID 9",
     );
     assert!(of(&plain, PinKind::Background).is_empty());
+    let listing = go().tool("1", "bash", r#"{"command":"loginctl"}"#, "session id: c1 running\nsession id: c2 running");
+    assert!(of(&listing, PinKind::Background).is_empty());
 }
 
 #[test]
