@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::excerpt::one_line;
+use super::excerpt::{one_line, split_at_char};
 use super::exchange::{Exchange, exchanges, words};
 use super::pins::latest_plan;
 use super::typed::Typed;
@@ -205,8 +205,14 @@ fn next_steps(plan: &str) -> String {
     if plan.is_empty() {
         return "- Go on with what the user's latest messages ask for.".to_owned();
     }
-    let (plan, _) = super::excerpt::split_at_char(plan, PLAN_CHARS);
-    format!("The latest plan or todo list:\n{plan}")
+    let done = |line: &&str| ["[completed]", "[done]", "[cancelled]"].iter().any(|status| line.contains(status));
+    let open: Vec<&str> = plan.lines().filter(|line| !done(line)).collect();
+    if open.is_empty() {
+        return "- All of the latest plan is done; go on with what the user's latest messages ask for.".to_owned();
+    }
+    let open = open.join("\n");
+    let (open, _) = split_at_char(&open, PLAN_CHARS);
+    format!("What is open of the latest plan or todo list:\n{open}")
 }
 
 /// The first lines of `text` that fit; at least one line, shortened if it must be.

@@ -10,8 +10,11 @@ use crate::wire::{Conversation, Role};
 
 /// Messages of at most this many characters stand whole.
 pub const WHOLE_CHARS: usize = 2_000;
-/// Head and tail of a longer message, and of any message where the budget is short, in characters each.
-const CLIPS: [usize; 2] = [1_000, 300];
+/// Head and tail of a longer message, and of any message where the budget is short, in characters.
+const CLIPS: [(usize, usize); 2] = [(1_000, 1_000), (300, 300)];
+/// Head and tail of the opening task: agents that get one message get everything in it. It has them only where half
+/// of the budget is enough.
+const TASK_CLIP: (usize, usize) = (6_000, 2_000);
 /// A fenced block longer than this is pasted rather than typed, where the message is too long to stand whole.
 const PASTED_CHARS: usize = 400;
 /// Tokens that the lines around an entry cost.
@@ -48,6 +51,8 @@ struct Message {
     chars: usize,
     system: bool,
     again: bool,
+    /// The first message of a user.
+    opening: bool,
 }
 
 /// The ledger of the first `upto` items in at most `budget` tokens by `count` (the pointer to omitted messages comes on
@@ -66,7 +71,8 @@ pub fn ledger(
     for message in in_order_of_worth(&messages) {
         let fitting = forms(message, key).into_iter().find_map(|(text, removed)| {
             let cost = count(&text) + FRAME_TOKENS;
-            (cost <= left).then_some((text, removed, cost))
+            let room = if text.chars().count() > 2 * WHOLE_CHARS { left.min(budget / 2) } else { left };
+            (cost <= room).then_some((text, removed, cost))
         });
         let Some((text, removed, cost)) = fitting else {
             omitted.push(message);
@@ -100,17 +106,18 @@ fn messages(conversation: &Conversation<'_>, upto: usize) -> Vec<Message> {
         }
         known.insert(text.clone(), messages.len());
         let chars = text.chars().count();
-        messages.push(Message { item: i, text, chars, system: item.facts.role == Role::System, again: false });
+        let system = item.facts.role == Role::System;
+        let opening = !system && messages.iter().all(|message| message.system);
+        messages.push(Message { item: i, text, chars, system, again: false, opening });
     }
     messages
 }
 
 fn in_order_of_worth(messages: &[Message]) -> Vec<&Message> {
-    let first = messages.iter().find(|message| !message.system).map(|message| message.item);
     let mut order: Vec<&Message> = messages.iter().collect();
     order.sort_by_key(|message| match message.chars <= WHOLE_CHARS {
         true => (0, message.chars, message.item),
-        false if Some(message.item) == first => (1, 0, 0),
+        false if message.opening => (1, 0, 0),
         false => (2, usize::MAX - message.item, 0),
     });
     order
@@ -122,14 +129,18 @@ fn forms(message: &Message, key: &TextKey) -> Vec<(String, Option<Removed>)> {
     if message.chars <= WHOLE_CHARS {
         forms.push((message.text.clone(), None));
     }
-    let clips = CLIPS.iter().filter(|&&clip| message.chars > 2 * clip);
     let removed = key.removed(message.text.clone());
     let pointer = format!("[… shortened here; the whole message: id {0}, /_compactproxy/evicted/{0} …]", removed.id);
+    let clip = |(head, tail): (usize, usize)| (excerpt(&message.text, head, tail, &pointer), Some(removed.clone()));
+    if message.opening && message.chars > WHOLE_CHARS {
+        let whole = message.chars <= TASK_CLIP.0 + TASK_CLIP.1;
+        forms.push(if whole { (message.text.clone(), None) } else { clip(TASK_CLIP) });
+    }
     let unpasted = without_pasted(&message.text);
     if message.chars > WHOLE_CHARS && unpasted.chars().count() <= WHOLE_CHARS {
         forms.push((format!("{unpasted}\n{pointer}"), Some(removed.clone())));
     }
-    forms.extend(clips.map(|&clip| (excerpt(&message.text, clip, clip, &pointer), Some(removed.clone()))));
+    forms.extend(CLIPS.into_iter().filter(|(head, tail)| message.chars > head + tail).map(clip));
     forms
 }
 

@@ -9,7 +9,7 @@ mod todo;
 
 use std::collections::HashSet;
 
-use super::excerpt::excerpt;
+use super::excerpt::{excerpt, split_at_char};
 use super::exchange::{Exchange, exchanges};
 use super::rows::{Removed, TextKey};
 use crate::wire::Conversation;
@@ -147,9 +147,10 @@ fn arguments_slot(exchange: &Exchange) -> Vec<(usize, usize)> {
     exchange.slot.map(|slot| (exchange.item, slot)).into_iter().collect()
 }
 
-/// Slots of a call's result, as item and slot.
-fn result_slots(exchange: &Exchange) -> Vec<(usize, usize)> {
-    let answer = exchange.result.iter();
+/// Slots of a call's result, as item and slot, if it has at most `most` characters: a giant is never out of reach of the
+/// strategies, its pin quotes it instead.
+fn result_slots(exchange: &Exchange, most: usize) -> Vec<(usize, usize)> {
+    let answer = exchange.result.iter().filter(|answer| split_at_char(&answer.text, most).1.is_empty());
     answer.flat_map(|answer| answer.slots.iter().map(|&slot| (answer.item, slot))).collect()
 }
 

@@ -119,8 +119,8 @@ fn without_blocks(text: &str) -> String {
         rest = stripped;
     }
     let opens =
-        |tag: &&str| rest.trim_start().strip_prefix('<').is_some_and(|rest| rest.starts_with(&format!("{tag}>")));
-    if OUTPUT_BLOCKS.iter().any(|tag| opens(tag)) {
+        |tag: &str| rest.trim_start().strip_prefix('<').is_some_and(|rest| rest.starts_with(&format!("{tag}>")));
+    if OUTPUT_BLOCKS.iter().copied().any(opens) {
         for tag in OUTPUT_BLOCKS {
             rest = without_block(&rest, tag);
         }

@@ -12,6 +12,8 @@ use crate::wire::{Conversation, Role};
 
 /// Characters at the beginning of a result that say whether something was started.
 const LOOK_CHARS: usize = 600;
+/// Characters up to which a result is left alone as it is.
+const SHOWN_CHARS: usize = 2_000;
 /// Members of a call's arguments that name a running task.
 const IDS: &[&str] =
     &["bash_id", "shell_id", "task_id", "taskId", "agent_id", "agentId", "session_id", "process_id", "job_id", "id"];
@@ -112,8 +114,12 @@ fn started(exchange: &Exchange) -> Option<Task> {
         .unwrap_or_else(|| exchange.arguments.clone());
     let id = id.unwrap_or_else(|| "unknown".to_owned());
     let status = last_line(exchange.answer(), 200);
-    let state =
-        State { kind: PinKind::Background, item: exchange.item, text: String::new(), shown: result_slots(exchange) };
+    let state = State {
+        kind: PinKind::Background,
+        item: exchange.item,
+        text: String::new(),
+        shown: result_slots(exchange, SHOWN_CHARS),
+    };
     Some(Task { id, what: format!("{}: {}", exchange.name, one_line(&what, 200)), status, state })
 }
 
@@ -127,7 +133,7 @@ fn poll(tasks: &mut Vec<Task>, exchange: &Exchange) {
         tasks.remove(at);
     } else if let (Some(task), Some(_)) = (tasks.get_mut(at), &exchange.result) {
         task.status = last_line(exchange.answer(), 200);
-        task.state.shown.extend(result_slots(exchange));
+        task.state.shown.extend(result_slots(exchange, SHOWN_CHARS));
     }
 }
 

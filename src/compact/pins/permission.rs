@@ -9,6 +9,8 @@ use super::{PinKind, State, result_slots};
 const LOOK_CHARS: usize = 240;
 /// Characters of an answer that are quoted.
 const QUOTE_CHARS: usize = 600;
+/// An answer of the harness is short: a longer result with such a beginning is somebody's text about answers.
+const SHOWN_CHARS: usize = 10_000;
 /// Tools that put a question to the user.
 const QUESTIONS: &[&str] = &[
     "askuserquestion",
@@ -82,6 +84,9 @@ pub enum Verdict {
 
 /// The verdict with which a result begins, if it begins with one.
 pub fn verdict(result: &str) -> Option<Verdict> {
+    if !split_at_char(result, SHOWN_CHARS).1.is_empty() {
+        return None;
+    }
     let (start, _) = split_at_char(result.trim_start(), LOOK_CHARS);
     let start = start.to_lowercase().replace('\u{2019}', "'");
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| start.contains(phrase));
@@ -110,7 +115,7 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
             one_line(&about, 200),
             one_line(&answer.text, QUOTE_CHARS),
         );
-        let shown = result_slots(exchange);
+        let shown = result_slots(exchange, SHOWN_CHARS);
         match states.iter_mut().find(|state| state.text == text) {
             // Said again: the later one shows it as well, and longer.
             Some(known) => {

@@ -3,6 +3,8 @@
 use super::super::exchange::{Exchange, argument};
 use super::{PinKind, State, result_slots};
 
+/// Characters up to which the result itself is left alone.
+const SHOWN_CHARS: usize = 40_000;
 const LOADERS: &[&str] = &["skill", "loadskill", "useskill", "activateskill", "readskill", "invokeskill"];
 const READERS: &[&str] = &["read", "readfile", "view", "viewfile", "openfile", "cat", "strreplaceeditor"];
 const NAME: &[&str] = &["skill", "skill_name", "skillName", "name", "command"];
@@ -14,7 +16,8 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
     for exchange in exchanges {
         let (Some(name), Some(_)) = (loaded(exchange), &exchange.result) else { continue };
         let text = format!("Skill {name}:\n{}", exchange.answer());
-        let state = State { kind: PinKind::Skill, item: exchange.item, text, shown: result_slots(exchange) };
+        let state =
+            State { kind: PinKind::Skill, item: exchange.item, text, shown: result_slots(exchange, SHOWN_CHARS) };
         states.retain(|(known, _)| *known != name);
         states.push((name, state));
     }

@@ -20,7 +20,12 @@ fn session(turns: usize) -> Talk {
 
 #[test]
 fn tells_turns_artifacts_and_next_steps() {
-    let talk = session(2).tool("3", "update_plan", r#"{"plan":[{"step":"ship","status":"pending"}]}"#, "ok");
+    let talk = session(2).tool(
+        "3",
+        "update_plan",
+        r#"{"plan":[{"step":"build","status":"completed"},{"step":"ship","status":"pending"}]}"#,
+        "ok",
+    );
     insta::assert_snapshot!(whole(&talk, 1000), @r#"
     ## SESSION INTENT
     See the user's own messages above; they say what is wanted.
@@ -36,9 +41,18 @@ fn tells_turns_artifacts_and_next_steps() {
     - src/f0.rs (read_file)
 
     ## NEXT STEPS
-    The latest plan or todo list:
+    What is open of the latest plan or todo list:
     - [pending] ship
     "#);
+}
+
+#[test]
+fn a_finished_plan_is_said_to_be_finished() {
+    let talk = session(1).tool("3", "update_plan", r#"{"plan":[{"step":"build","status":"completed"}]}"#, "ok");
+    assert!(
+        whole(&talk, 1000)
+            .ends_with("All of the latest plan is done; go on with what the user's latest messages ask for.")
+    );
 }
 
 #[test]

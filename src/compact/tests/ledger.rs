@@ -32,25 +32,38 @@ fn only_the_prefix_counts() {
 #[test]
 fn a_long_message_stands_as_head_tail_and_pointer() {
     let long = format!("BEGIN{}END", "x".repeat(3000));
-    let ledger = of(&Talk::new().user(&long), 5000);
-    let entry = &ledger.entries[0].text;
+    let ledger = of(&Talk::new().user("go").user(&long), 5000);
+    let entry = &ledger.entries[1].text;
     assert!(entry.starts_with("BEGIN") && entry.ends_with("END") && entry.chars().count() < 2_300);
     assert_eq!(ledger.removed, [KEY.removed(long)]);
     assert!(entry.contains(&format!("/_compactproxy/evicted/{}", ledger.removed[0].id)));
 }
 
 #[test]
+fn the_opening_task_gets_more_room_where_there_is_room() {
+    let task = format!("BEGIN{}END", "x".repeat(7_000));
+    assert_eq!(texts(&of(&Talk::new().user(&task), 5_000)), [task.as_str()]);
+    let short = of(&Talk::new().user(&task), 3_000).entries.remove(0).text;
+    assert!(short.starts_with("BEGIN") && short.ends_with("END") && short.chars().count() < 2_300);
+    let giant = of(&Talk::new().user(&task.repeat(9)), 5_000).entries.remove(0).text;
+    assert!((8_000..8_300).contains(&giant.chars().count()));
+}
+
+#[test]
 fn exactly_two_thousand_characters_stand_whole() {
     let text = "é".repeat(WHOLE_CHARS);
-    assert_eq!(texts(&of(&Talk::new().user(&text), 5000)), [text.as_str()]);
-    assert_eq!(of(&Talk::new().user(&format!("{text}é")), 5000).removed.len(), 1);
+    let go = Talk::new().user("go");
+    assert_eq!(texts(&of(&go.clone().user(&text), 5000)), ["go", text.as_str()]);
+    assert_eq!(of(&go.user(&format!("{text}é")), 5000).removed.len(), 1);
 }
 
 #[test]
 fn sentences_around_pasted_output_stay() {
-    let talk = Talk::new().user(&format!("It fails:\n```\n{}\n```\nDo not touch the lock file.", "log ".repeat(900)));
+    let talk = Talk::new()
+        .user("go")
+        .user(&format!("It fails:\n```\n{}\n```\nDo not touch the lock file.", "log ".repeat(900)));
     let ledger = of(&talk, 5000);
-    let entry = &ledger.entries[0].text;
+    let entry = &ledger.entries[1].text;
     assert!(
         entry.contains("It fails:") && entry.contains("Do not touch the lock file.") && entry.chars().count() < 300
     );

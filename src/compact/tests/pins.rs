@@ -236,3 +236,12 @@ fn long_states_are_shortened_with_a_pointer_and_a_small_budget_keeps_every_kind(
     );
     assert!(pins.removed[0].text.contains(&long));
 }
+
+#[test]
+fn a_giant_that_begins_like_an_answer_is_within_reach_of_the_strategies() {
+    let giant = format!("user rejected {}", "x".repeat(20_000));
+    assert!(pinned_items(&go().tool("1", "Bash", "{}", &giant).conversation()).is_empty());
+    let skill = go().tool("1", "Skill", r#"{"skill":"pdf"}"#, &"s".repeat(50_000));
+    assert!(pinned_items(&skill.conversation()).is_empty());
+    assert_eq!(of(&skill, PinKind::Skill).len(), 1);
+}
