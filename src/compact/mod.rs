@@ -10,6 +10,8 @@ pub mod cuts;
 pub mod digest;
 pub mod evict;
 pub mod exclusions;
+#[cfg(test)]
+pub mod fixture;
 pub mod ladder;
 pub mod ledger;
 pub mod pins;
