@@ -64,15 +64,12 @@ pub fn clip(text: &str, id: TextId, preview: Preview, folder: Option<&str>) -> S
     let (head_chars, head_lines) = (head.chars().count(), head.lines().count());
     let offset = if head.is_empty() || head.ends_with('\n') { head_lines } else { head_lines.saturating_sub(1) };
     let page = preview.page;
-    let path = format!("/_compactproxy/evicted/{id}");
-    let file = folder.map(|folder| format!(" It is also in the file {folder}/{id}")).unwrap_or_default();
-    let gap = |before: &str| if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+    let file = folder.map(|folder| format!(" It is also in the file {folder}/{id}.")).unwrap_or_default();
+    let gap = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     format!(
-        "{head}{}[compactproxy: {chars} characters ({lines} lines) are left out here; nothing is lost. Whole text: id {id}, \
-         GET {path} at this model API's address. By lines: {path}?offset={offset}&limit=100 \
-         By characters: {path}?unit=chars&offset={head_chars}&limit={page}{file} \
-         End of notice by compactproxy; the text goes on behind what is left out.]\n{tail}",
-        gap(head)
+        "{head}{gap}[compactproxy notice: {chars} characters ({lines} lines) are left out here and kept. Whole text: id {id}, \
+         GET /_compactproxy/evicted/{id} at this model API's address. Page by lines with ?offset={offset}&limit=100 \
+         or by characters with ?unit=chars&offset={head_chars}&limit={page}.{file} After this notice the text goes on.]\n{tail}"
     )
 }
 

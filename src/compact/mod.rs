@@ -22,5 +22,6 @@ pub mod rows;
 pub mod summary;
 pub mod tokens;
 pub mod truncate;
+pub mod windows;
 
 pub use rows::{Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
