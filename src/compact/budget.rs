@@ -208,12 +208,14 @@ pub fn floor_bytes(strategies: &Strategies, window: Option<Window>) -> usize {
     let eviction = strategies.eviction.as_ref().map(|settings| {
         settings.max_result_tokens.unwrap_or(usize::MAX).min(settings.max_result_chars).saturating_add(1)
     });
-    let truncate = strategies.truncate.as_ref().map(|settings| {
-        bytes_of(budget.truncate_gain).max(settings.max_arg_length.saturating_add(1))
-    });
-    let prune = strategies.prune.as_ref().map(|settings| {
-        bytes_of(budget.prune_gain).max(settings.max_output_chars.saturating_add(1))
-    });
+    let truncate = strategies
+        .truncate
+        .as_ref()
+        .map(|settings| bytes_of(budget.truncate_gain).max(settings.max_arg_length.saturating_add(1)));
+    let prune = strategies
+        .prune
+        .as_ref()
+        .map(|settings| bytes_of(budget.prune_gain).max(settings.max_output_chars.saturating_add(1)));
     let messages = budget.trigger_messages.map(|messages| messages.saturating_mul(MESSAGE_BYTES));
     let tokens = budget.trigger.map(bytes_of);
     [eviction, truncate, prune, messages, tokens].into_iter().flatten().min().unwrap_or(usize::MAX)

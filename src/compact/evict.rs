@@ -94,7 +94,10 @@ fn tail_start(text: &str, chars: usize) -> usize {
         Some(at) => least + at + 1,
         None => {
             let rest = text.get(least..).unwrap_or_default();
-            rest.char_indices().take(MARKS).find(|&(at, _)| !joined(text, least + at)).map_or(least, |(at, _)| least + at)
+            rest.char_indices()
+                .take(MARKS)
+                .find(|&(at, _)| !joined(text, least + at))
+                .map_or(least, |(at, _)| least + at)
         }
     }
 }
@@ -180,8 +183,10 @@ impl Evictor<'_> {
         let listed = tool.is_some_and(|name| excluded(name, &self.settings.excluded_tools));
         let factor = if listed { self.settings.excluded_limit_factor } else { 1 };
         let scaled = |limit: usize| limit.saturating_mul(factor);
-        let limit =
-            Limit { chars: scaled(self.settings.max_result_chars), tokens: self.settings.max_result_tokens.map(scaled) };
+        let limit = Limit {
+            chars: scaled(self.settings.max_result_chars),
+            tokens: self.settings.max_result_tokens.map(scaled),
+        };
         (factor > 0).then_some(limit)
     }
 

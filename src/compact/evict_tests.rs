@@ -26,8 +26,9 @@ fn evict(chat: &Chat, from: usize, settings: &EvictionSettings) -> Vec<(usize, E
 /// Head and tail of a stub, and its notice.
 fn taken_apart(stub: &str) -> (&str, &str, &str) {
     let start = stub.find("[compactproxy notice: ").unwrap();
-    let end = start + stub[start..].find("goes on.]\n").unwrap() + "goes on.]\n".len();
-    (&stub[..start], &stub[start..end], &stub[end..])
+    let (head, rest) = stub.split_at(start);
+    let (notice, tail) = rest.split_at(rest.find("goes on.]\n").unwrap() + "goes on.]\n".len());
+    (head, notice, tail)
 }
 
 /// What a one-command shell session would send.
@@ -64,7 +65,7 @@ fn a_stub_says_where_the_rest_is() {
     let stub = stub(&text, id, &settings(4_000, 500), Some("/srv/texts/t1"));
     let (head, notice, tail) = taken_apart(&stub);
     assert!(head.ends_with('\n') && text.starts_with(head) && text.ends_with(tail) && tail.starts_with("line "));
-    let hidden = &text[head.len()..text.len() - tail.len()];
+    let hidden = text.get(head.len()..text.len() - tail.len()).unwrap();
     assert!(notice.contains(&format!("{} characters ({} lines)", hidden.len(), hidden.lines().count())));
     assert!(notice.contains(&format!("id {id}")) && notice.contains(&format!("/_compactproxy/evicted/{id}")));
     assert!(notice.contains(&format!("?offset={}&limit=", head.lines().count())));

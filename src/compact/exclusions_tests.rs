@@ -11,14 +11,26 @@ const AGENTS: &[(&str, &[&str], &[&str])] = &[
         &["Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "TaskUpdate", "ExitPlanMode", "Skill"],
         &["Bash", "BashOutput", "Grep", "Glob", "WebFetch", "WebSearch", "Task"],
     ),
-    ("opencode", &["read", "write", "edit", "patch", "list", "todowrite", "todoread"], &["bash", "grep", "glob", "webfetch", "task"]),
+    (
+        "opencode",
+        &["read", "write", "edit", "patch", "list", "todowrite", "todoread"],
+        &["bash", "grep", "glob", "webfetch", "task"],
+    ),
     (
         "Cline",
         &["read_files", "read_file", "editor", "write_to_file", "replace_in_file", "list_files", "plan_mode_respond"],
         &["run_commands", "execute_command", "search_files", "browser_action", "use_mcp_tool"],
     ),
-    ("OpenHands", &["str_replace_editor", "file_editor", "think", "task_tracker", "finish"], &["execute_bash", "terminal", "browser"]),
-    ("SWE-agent", &["open", "goto", "create", "edit", "insert", "str_replace_editor", "submit"], &["bash", "find_file", "search_dir"]),
+    (
+        "OpenHands",
+        &["str_replace_editor", "file_editor", "think", "task_tracker", "finish"],
+        &["execute_bash", "terminal", "browser"],
+    ),
+    (
+        "SWE-agent",
+        &["open", "goto", "create", "edit", "insert", "str_replace_editor", "submit"],
+        &["bash", "find_file", "search_dir"],
+    ),
     (
         "qwen-code",
         &["read_file", "write_file", "edit", "list_directory", "todo_write", "save_memory"],
@@ -29,12 +41,25 @@ const AGENTS: &[(&str, &[&str], &[&str])] = &[
         &["read_file", "write_file", "replace", "list_directory", "write_todos", "save_memory", "activate_skill"],
         &["run_shell_command", "read_many_files", "search_file_content", "glob", "google_web_search"],
     ),
-    ("deepagents", &["read_file", "write_file", "edit_file", "ls", "write_todos"], &["execute", "grep", "glob", "task"]),
+    (
+        "deepagents",
+        &["read_file", "write_file", "edit_file", "ls", "write_todos"],
+        &["execute", "grep", "glob", "task"],
+    ),
     ("pi", &["read", "write", "edit"], &["bash"]),
     ("mini-swe-agent", &[], &["bash"]),
     (
         "the in-process seed",
-        &["read_file", "write_file", "edit_file", "list_files", "memory_search", "memory_get", "session_search", "todo_write"],
+        &[
+            "read_file",
+            "write_file",
+            "edit_file",
+            "list_files",
+            "memory_search",
+            "memory_get",
+            "session_search",
+            "todo_write",
+        ],
         &["execute", "grep_files", "glob_files"],
     ),
 ];
@@ -73,7 +98,9 @@ fn names_and_prefixes() {
 
 #[test]
 fn globs() {
-    for (pattern, text) in [("*", ""), ("*", "x"), ("a*", "a"), ("a*c", "abc"), ("*b*", "abc"), ("a*b*b", "abb"), ("a**c", "ac")] {
+    for (pattern, text) in
+        [("*", ""), ("*", "x"), ("a*", "a"), ("a*c", "abc"), ("*b*", "abc"), ("a*b*b", "abb"), ("a**c", "ac")]
+    {
         assert!(glob(pattern, text), "{pattern} {text}");
     }
     for (pattern, text) in [("a", "ab"), ("a*c", "ab"), ("a*ba", "aba_"), ("aba*ba", "aba"), ("", "a"), ("*x", "xy")] {

@@ -72,7 +72,11 @@ fn all_or_nothing_by_gain() {
 #[test]
 fn short_results_stay() {
     assert_eq!(pruned(&session(SHELLS), output(0).len(), 0, 0, &|_, _| None), []);
-    assert_eq!(pruned(&session(SHELLS), output(0).len() - 1, 0, 0, &|_, _| None), [], "the notice is longer than the gain");
+    assert_eq!(
+        pruned(&session(SHELLS), output(0).len() - 1, 0, 0, &|_, _| None),
+        [],
+        "the notice is longer than the gain"
+    );
 }
 
 #[test]

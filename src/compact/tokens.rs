@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tiktoken_rs::CoreBPE;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::wire::{Conversation, SlotKind};
+use crate::wire::{Conversation, Facts, SlotKind};
 
 /// Tokens that a message costs beside its texts (role and separators, by OpenAI's own counting recipe).
 pub const PER_MESSAGE: u64 = 4;
@@ -59,8 +59,11 @@ pub fn bound(conversation: &Conversation<'_>) -> u64 {
 
 fn item_bound(conversation: &Conversation<'_>, i: usize) -> u64 {
     let Some(item) = conversation.items.get(i) else { return 0 };
-    let media: u64 = item.facts.media.iter().map(|media| u64::from(media.tokens)).sum();
-    item.facts.text_bytes as u64 + media + PER_MESSAGE
+    item.facts.text_bytes as u64 + media(&item.facts) + PER_MESSAGE
+}
+
+fn media(facts: &Facts) -> u64 {
+    facts.media.iter().map(|media| u64::from(media.tokens)).sum()
 }
 
 impl Default for Tokens {
@@ -109,7 +112,11 @@ impl Tokens {
                 let count = || u32::try_from(self.measure_item(conversation, i)).unwrap_or(u32::MAX);
                 u64::from(*item.facts.tokens.get_or_init(count))
             }
-            Vocabulary::Cl100k => spans().count(hash(conversation.raw(i), self.vocabulary), || self.measure_item(conversation, i)),
+            Vocabulary::Cl100k => {
+                let hash = hash(conversation.raw(i), self.vocabulary);
+                let texts = spans().count(hash, || self.measure_texts(conversation, i));
+                (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+            }
         }
     }
 
@@ -121,7 +128,8 @@ impl Tokens {
 
     /// Tokens of what is sent beside the items: leading system messages, tools, schemas.
     pub fn overhead(&self, conversation: &Conversation<'_>) -> u64 {
-        let lead = conversation.lead.iter().map(|span| self.count_span(conversation.body, span, lead_text) + PER_MESSAGE);
+        let lead =
+            conversation.lead.iter().map(|span| self.count_span(conversation.body, span, lead_text) + PER_MESSAGE);
         let other = conversation.fields.overhead.iter().map(|span| self.count_span(conversation.body, span, |_| None));
         lead.chain(other).sum()
     }
@@ -133,6 +141,12 @@ impl Tokens {
 
     fn measure_item(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
         let Some(item) = conversation.items.get(i) else { return 0 };
+        let texts = self.measure_texts(conversation, i);
+        (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+    }
+
+    fn measure_texts(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
+        let Some(item) = conversation.items.get(i) else { return 0 };
         let slots = item.facts.slots.iter().map(|slot| match slot.kind {
             SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
             _ => match conversation.text(i, slot) {
@@ -141,9 +155,7 @@ impl Tokens {
             },
         });
         let names = item.facts.calls.iter().map(|call| self.count_text(&call.name));
-        let media = item.facts.media.iter().map(|media| u64::from(media.tokens));
-        let count: u64 = slots.chain(names).chain(media).sum();
-        (count + PER_MESSAGE).min(item_bound(conversation, i))
+        slots.chain(names).sum()
     }
 
     /// Tokens of a span of the body, remembered by a hash of its bytes.

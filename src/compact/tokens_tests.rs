@@ -70,7 +70,12 @@ fn vocabulary_by_model() {
 #[test]
 fn an_item_is_its_texts_names_and_media() {
     let text = "some words to count";
-    let chat = Chat::new(&[Message::System("be brief".into()), user(text), Message::Picture(text.into(), 765), call("c", "shell", "{}")]);
+    let chat = Chat::new(&[
+        Message::System("be brief".into()),
+        user(text),
+        Message::Picture(text.into(), 765),
+        call("c", "shell", "{}"),
+    ]);
     let conversation = chat.conversation();
     let tokens = Tokens::default();
     assert_eq!(tokens.count_item(&conversation, 0), exact(text) + 4);
@@ -101,11 +106,20 @@ fn pathological_texts_are_cheap() {
     let mut state = 1u64;
     while noise.len() < 5 << 20 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        noise.push(char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(state >> 58) as usize]));
+        noise.push(char::from(
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(state >> 58) as usize],
+        ));
     }
     let tokens = Tokens::default();
     tokens.count_text("warm");
-    for text in ["a".repeat(100_000), " ".repeat(100_000), "=".repeat(100_000), "的".repeat(40_000), "\n".repeat(100_000), noise] {
+    for text in [
+        "a".repeat(100_000),
+        " ".repeat(100_000),
+        "=".repeat(100_000),
+        "的".repeat(40_000),
+        "\n".repeat(100_000),
+        noise,
+    ] {
         let start = Instant::now();
         let count = tokens.count_text(&text);
         let took = start.elapsed();

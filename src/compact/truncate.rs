@@ -107,9 +107,8 @@ fn clip_string(text: String, settings: &TruncateSettings, key: &TextKey) -> Opti
         return None;
     }
     let id = key.id(&text);
-    let notice = |hidden: usize| {
-        settings.truncation_text.replace("{n}", &hidden.to_string()).replace("{id}", &id.to_string())
-    };
+    let notice =
+        |hidden: usize| settings.truncation_text.replace("{n}", &hidden.to_string()).replace("{id}", &id.to_string());
     // Fewer characters are hidden than there are, and a smaller number is not longer.
     let kept = settings.max_arg_length.checked_sub(notice(chars).chars().count())?;
     let end = text.char_indices().nth(kept).map_or(text.len(), |(at, _)| at);

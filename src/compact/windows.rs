@@ -105,8 +105,7 @@ pub fn built_in(model: &str) -> Option<Window> {
 /// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`, `models/…`),
 /// the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
 fn bare(model: &str) -> String {
-    const VENDORS: [&str; 9] =
-        ["us", "eu", "apac", "global", "anthropic", "meta", "mistral", "amazon", "deepseek"];
+    const VENDORS: [&str; 9] = ["us", "eu", "apac", "global", "anthropic", "meta", "mistral", "amazon", "deepseek"];
     let lower = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
     let mut name = lower.strip_prefix("ft:").unwrap_or(&lower);
     while let Some((vendor, rest)) = name.split_once('.') {
