@@ -15,6 +15,8 @@ pub mod excerpt;
 pub mod exchange;
 pub mod exclusions;
 pub mod head;
+#[cfg(test)]
+pub mod fixture;
 pub mod ladder;
 pub mod ledger;
 pub mod pins;
@@ -31,5 +33,6 @@ pub mod trim;
 pub mod transcript;
 pub mod truncate;
 pub mod typed;
+pub mod windows;
 
 pub use rows::{Change, Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
