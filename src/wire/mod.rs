@@ -1,10 +1,15 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+pub mod canonical;
+mod chat_item;
 pub mod conversation;
+mod generations;
+mod media;
 pub mod memo;
 pub mod openai_chat;
 pub mod overflow;
+mod prefixes;
 pub mod scan;
 pub mod splice;
 pub mod sse;
