@@ -93,22 +93,18 @@ impl Memo {
 }
 
 impl Memory<'_> {
-    /// The opening of `body`, if it was read before; else what `read` makes of it.
-    pub fn opening(
-        self,
-        body: &[u8],
-        read: fn(&[u8]) -> Result<Opening, Unreadable>,
-    ) -> Result<Arc<Opening>, Unreadable> {
-        let mut walk = self.walk();
-        if let Some(found) = self.memo.openings.find(body, &walk) {
-            return Ok(found.value);
-        }
-        let opening = Arc::new(read(body)?);
+    /// The longest known opening that `body` begins with. What follows it may still be no item, or one
+    /// that belongs to the lead.
+    pub fn opening(self, body: &[u8]) -> Option<Arc<Opening>> {
+        self.memo.openings.find(body, &self.walk()).map(|found| found.value)
+    }
+
+    /// Remembers what precedes the items of `body`.
+    pub fn remember_opening(self, body: &[u8], opening: Arc<Opening>) {
         if opening.has_items {
-            let weight = opening.weight();
-            self.memo.openings.remember(body, &mut walk, opening.end, (Arc::clone(&opening), weight));
+            let (end, weight) = (opening.end, opening.weight());
+            self.memo.openings.remember(body, &mut self.walk(), end, (opening, weight));
         }
-        Ok(opening)
     }
 
     /// The longest known run of items at the start of `region`, which begins at byte `base` of the body.
@@ -142,11 +138,7 @@ impl Memory<'_> {
     }
 
     /// The facts of an item, if it was read before; else what `read` makes of it.
-    pub fn facts(
-        self,
-        raw: &[u8],
-        read: fn(&[u8]) -> Result<Facts, Unreadable>,
-    ) -> Result<Arc<Facts>, Unreadable> {
+    pub fn facts(self, raw: &[u8], read: fn(&[u8]) -> Result<Facts, Unreadable>) -> Result<Arc<Facts>, Unreadable> {
         let key = Key { space: self.space, hash: xxh3_128_with_seed(raw, self.memo.seed) };
         if let Some(facts) = self.memo.facts.get(&key) {
             return Ok(facts);

@@ -1,6 +1,7 @@
 //! OpenAI Chat Completions: a request body as a conversation, and what is written into one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -32,7 +33,23 @@ const READ: [&str; 12] = [
 /// [`Unreadable`].
 pub fn read<'b>(body: &'b [u8], memo: &Memo, salt: Salt) -> Result<Conversation<'b>, Unreadable> {
     let memory = memo.of(salt, Dialect::Chat);
-    let opening = memory.opening(body, opening)?;
+    let known = memory.opening(body).and_then(|known| behind(&known, body, memory).ok());
+    // The same bytes may begin a body that has no items, or more leading system messages.
+    if let Some(conversation) = known.filter(|known| known.items.first().is_some_and(|item| !is_lead(item))) {
+        return Ok(conversation);
+    }
+    let opening = Arc::new(opening(body)?);
+    let conversation = behind(&opening, body, memory)?;
+    memory.remember_opening(body, opening);
+    Ok(conversation)
+}
+
+fn is_lead(item: &Item) -> bool {
+    item.facts.role == Role::System
+}
+
+/// Reads what follows an opening.
+fn behind<'b>(opening: &Opening, body: &'b [u8], memory: Memory<'_>) -> Result<Conversation<'b>, Unreadable> {
     let mut cursor = Cursor::new(body, opening.end);
     let items = if opening.has_items { run(&mut cursor, memory)? } else { Vec::new() };
     let mut fields = opening.fields.clone();
@@ -73,7 +90,6 @@ fn lead(mut cursor: Cursor<'_>, fields: Fields) -> Result<Opening, Unreadable> {
         lead.push(span);
         more = cursor.more(b']')?;
     }
-    // What is behind the bracket is read afresh with every body: only whitespace was skipped here.
     Ok(Opening { fields, lead, array, end: cursor.at(), has_items: false })
 }
 
@@ -123,8 +139,9 @@ fn member(fields: &mut Fields, body: &[u8], key: &str, span: Range<usize>) -> Re
         ("stream", _) => fields.stream = boolean(raw).ok_or(fail("stream is no boolean"))?,
         ("store", _) => fields.store = Some(boolean(raw).ok_or(fail("store is no boolean"))?),
         ("max_tokens" | "max_completion_tokens", _) => {
-            let value = serde_json::from_slice(raw).map_err(|_| fail("an output limit is no whole number"))?;
-            fields.max_output.push(MaxOutput { span: span.clone(), value });
+            // Other numbers are the provider's to refuse.
+            let limit = serde_json::from_slice(raw).ok().map(|value| MaxOutput { span: span.clone(), value });
+            fields.max_output.extend(limit);
         }
         ("tools" | "functions" | "response_format" | "documents", _) => fields.overhead.push(span.clone()),
         _ => {}
@@ -202,3 +219,19 @@ fn inner(text: &str) -> String {
     let quoted = quoted(text);
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+#[path = "tests/chat_bodies.rs"]
+mod bodies;
+#[cfg(test)]
+#[path = "tests/chat_corpus.rs"]
+mod corpus_tests;
+#[cfg(test)]
+#[path = "tests/chat_memo.rs"]
+mod memo_tests;
+#[cfg(test)]
+#[path = "tests/chat_shapes.rs"]
+mod shape_tests;
+#[cfg(test)]
+#[path = "tests/chat_write.rs"]
+mod write_tests;

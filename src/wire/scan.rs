@@ -149,11 +149,10 @@ pub fn elements(text: &[u8], at: usize) -> Result<Vec<Range<usize>>, Unreadable>
 /// The decoded string at `span`; `None` if it is no JSON string or holds a lone surrogate.
 pub fn string<'t>(text: &'t [u8], span: &Range<usize>) -> Option<Cow<'t, str>> {
     let raw = text.get(span.clone())?;
-    // Most strings have no escapes: those are borrowed.
-    serde_json::from_slice::<&str>(raw)
-        .map(Cow::Borrowed)
-        .or_else(|_| serde_json::from_slice::<String>(raw).map(Cow::Owned))
-        .ok()
+    match memchr::memchr(b'\\', raw) {
+        None => serde_json::from_slice(raw).map(Cow::Borrowed).ok(),
+        Some(_) => serde_json::from_slice(raw).map(Cow::Owned).ok(),
+    }
 }
 
 /// The first byte of the value at `span`, which tells its type: one of `{ [ " t f n -` or a digit.
