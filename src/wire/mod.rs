@@ -2,10 +2,15 @@
 //! Pure: no sockets, no clock, no configuration.
 
 pub mod chat_side;
+pub mod canonical;
+mod chat_item;
 pub mod conversation;
+mod generations;
+mod media;
 pub mod memo;
 pub mod openai_chat;
 pub mod overflow;
+mod prefixes;
 pub mod scan;
 pub mod splice;
 pub mod sse;
