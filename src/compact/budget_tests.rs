@@ -263,6 +263,89 @@ proptest! {
     }
 }
 
+/// Text of many tokens a byte.
+fn noise(length: usize) -> String {
+    let mut state = 7u64;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + (state >> 33) as u8 % 90).to_string().replace(['"', '\\'], "~")
+    };
+    (0..length).map(next).collect()
+}
+
+/// The smallest bodies in which a strategy acts, one strategy at a time: below their length the floor must be.
+#[test]
+fn the_floor_is_sound_at_the_edge() {
+    let only = |set: fn(&mut Strategies)| {
+        let mut strategies = Strategies::default();
+        set(&mut strategies);
+        strategies
+    };
+    let truncated = format!(r#"{{"a":"{}"}}"#, noise(2_001));
+    let exchanged = |text: &str| exchange("c", "b", text).to_vec();
+    for (name, strategies, messages) in [
+        (
+            "summary",
+            only(|all| all.compaction = Some(CompactionSettings { trigger_messages: 20, ..compaction() })),
+            vec![user(""); 20],
+        ),
+        (
+            "summary",
+            only(|all| {
+                all.compaction = Some(CompactionSettings { trigger_tokens: Auto::Fixed(9_000), ..compaction() })
+            }),
+            vec![user(&noise(4_400))],
+        ),
+        (
+            "evict",
+            only(|all| all.eviction = Some(EvictionSettings { max_result_chars: 2_000, ..eviction() })),
+            exchanged(&noise(2_001)),
+        ),
+        (
+            "evict",
+            only(|all| {
+                all.eviction =
+                    Some(EvictionSettings { max_result_tokens: Some(1_400), preview_chars: 50, ..eviction() })
+            }),
+            exchanged(&noise(2_001)),
+        ),
+        (
+            "truncate",
+            only(|all| all.truncate = Some(TruncateSettings { min_gain_tokens: Auto::Fixed(1), ..truncation() })),
+            vec![call("c", "w", &truncated)],
+        ),
+        (
+            "truncate",
+            only(|all| {
+                let min_gain_tokens = Auto::Fixed(3_900);
+                all.truncate = Some(TruncateSettings { min_gain_tokens, max_arg_length: 60, ..truncation() });
+            }),
+            vec![call("c", "w", &truncated)],
+        ),
+        (
+            "prune",
+            only(|all| {
+                let (protect_tokens, min_gain_tokens) = (Auto::Fixed(0), Auto::Fixed(1));
+                all.prune = Some(PruneSettings { protect_tokens, min_gain_tokens, ..pruning() });
+            }),
+            exchanged(&noise(2_400)),
+        ),
+        (
+            "prune",
+            only(|all| {
+                let (protect_tokens, min_gain_tokens) = (Auto::Fixed(0), Auto::Fixed(3_900));
+                all.prune = Some(PruneSettings { protect_tokens, min_gain_tokens, max_output_chars: 0 });
+            }),
+            exchanged(&noise(2_050)),
+        ),
+    ] {
+        let chat = Chat::new(&messages);
+        let (floor, length) = (floor_bytes(&strategies, None), chat.body.len());
+        assert_eq!(acting(&chat, &strategies, None, 0), [name], "{length} bytes should be just enough");
+        assert!(floor <= length, "{name} acts at {length} bytes, the floor is {floor}");
+    }
+}
+
 #[test]
 fn the_floor_spares_small_bodies_from_being_read() {
     assert!(floor_bytes(&all(), K128) > 4_000);

@@ -56,6 +56,34 @@ fn known_counts() {
     assert_eq!(tokens.count_text("the same again"), tokens.count_text("the same again"));
 }
 
+/// Places where the patterns join what looks apart.
+#[test]
+fn tricky_seams() {
+    for text in [
+        ".\n/a",
+        ";\r\n//x",
+        "\n/",
+        "a  1",
+        "a \n 1",
+        "x\n\n  y",
+        "don't",
+        "I'LL 's",
+        "a'1",
+        "((a",
+        "é1",
+        "²3",
+        "\u{a0}1",
+        "\u{3000} b",
+        "a\u{b}b",
+    ] {
+        let o200k = Vocabulary::O200k.core().unwrap();
+        let cl100k = Vocabulary::Cl100k.core().unwrap();
+        assert_eq!(Tokens::default().count_text(text), o200k.encode_ordinary(text).len() as u64, "{text:?}");
+        let older = Tokens::for_model(Some("gpt-4"));
+        assert_eq!(older.count_text(text), cl100k.encode_ordinary(text).len() as u64, "{text:?}");
+    }
+}
+
 #[test]
 fn vocabulary_by_model() {
     for model in ["gpt-4", "gpt-4-turbo", "openai/gpt-4-0613", "gpt-3.5-turbo", "azure/gpt-35-turbo"] {

@@ -183,3 +183,30 @@ proptest! {
         truncated(&inner, max);
     }
 }
+
+/// Every recorded call of the corpus, where that is at hand.
+#[test]
+fn recorded_calls_stay_valid() {
+    let Ok(folder) = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/chat")) else {
+        println!("no corpus here: skipped");
+        return;
+    };
+    let (mut seen, mut clipped) = (0, 0);
+    for file in folder {
+        let text = std::fs::read(file.unwrap().path()).unwrap();
+        let recorded: Value = serde_json::from_slice(&text).unwrap();
+        let calls = recorded["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|message| message["tool_calls"].as_array());
+        for arguments in calls.flatten().filter_map(|call| call["function"]["arguments"].as_str()) {
+            seen += 1;
+            let Some(new) = truncated(arguments, 200) else { continue };
+            clipped += 1;
+            let (old, new) = (serde_json::from_str(arguments).unwrap(), serde_json::from_str(&new).unwrap());
+            assert!(same_but_clipped(&old, &new, 200), "{arguments}");
+        }
+    }
+    assert!(seen > 500 && clipped > 100, "{clipped} of {seen}");
+}
