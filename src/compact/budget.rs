@@ -124,6 +124,20 @@ impl Budget {
         reached(self.trigger, estimate) || reached(self.trigger_messages, messages)
     }
 
+    /// Whether a summary is near enough to be made ahead: 85 % of a trigger.
+    pub fn summary_near(&self, estimate: u64, messages: usize) -> bool {
+        let messages_near = self.trigger_messages.map(|trigger| (trigger * 85).div_ceil(100));
+        reached(self.prepare(), estimate) || reached(messages_near, messages)
+    }
+
+    /// Whether anything but first-sight eviction could be due at up to `bound` tokens.
+    pub fn may_act(&self, bound: u64, messages: usize) -> bool {
+        self.summary_near(bound, messages)
+            || self.trim_due(bound, messages)
+            || bound >= self.protect.saturating_add(self.prune_gain)
+            || !self.fits(bound)
+    }
+
     /// Whether a trim is due.
     pub fn trim_due(&self, estimate: u64, messages: usize) -> bool {
         reached(self.trim, estimate) || reached(self.trim_messages, messages)

@@ -9,7 +9,7 @@ use crate::wire::{Conversation, SlotKind};
 
 use super::exclusions::{excluded, tool_of};
 use super::tokens::Tokens;
-use super::{Eviction, Removed, Replacement, TextId, TextKey};
+use super::{Removed, Replacement, TextId, TextKey};
 
 /// What evicting needs beside the conversation.
 #[derive(Clone, Copy)]
@@ -27,11 +27,11 @@ pub fn evictions(
     conversation: &Conversation<'_>,
     from: usize,
     evictor: &Evictor<'_>,
-) -> Vec<(usize, Eviction, Vec<Removed>)> {
+) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
     (from..conversation.items.len())
         .filter_map(|item| {
             let (replacements, removed): (Vec<_>, Vec<_>) = evictor.item(conversation, item).into_iter().unzip();
-            (!replacements.is_empty()).then_some((item, Eviction { replacements }, removed))
+            (!replacements.is_empty()).then_some((item, replacements, removed))
         })
         .collect()
 }

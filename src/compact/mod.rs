@@ -35,4 +35,4 @@ pub mod truncate;
 pub mod typed;
 pub mod windows;
 
-pub use rows::{Change, Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
+pub use rows::{Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey};
