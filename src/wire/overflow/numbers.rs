@@ -95,13 +95,13 @@ patterns! {
     IGNORE_AFTER = r"^\s*(?:draft|other|more|minutes?|seconds?|s\b|ms\b|requests?|images?|tools?|pages?|bytes?|[kmg]i?b\b|characters?|chars\b|%)";
     SUM_BEFORE = r"(?:^|\S\s*)\b(?:input|inputs|prompt|messages)`?(?: tokens?)?\s*(?:and|\+|plus|with)\s*(?:the )?`?(?:max\w*|(?:requested )?output|completion)[^.;:<>=\d]{0,40}$";
     SUM_AFTER = r"^[\s)]*(?:tokens?\s+)?(?:in total|altogether|total\b|combined|input (?:and|\+) )";
-    LIMIT_NOUN_BEFORE = r"(?:\b(?:max(?:imum)?|largest|allowed|supported|permitted|available|configured|context|model)[ _](?:[a-z_]+[ ])?(?:[a-z_]+[ ])?(?:length|len|size|window|limit|tokens|count|context|capacity)s?|\blimit|\bmax_(?:seq|model|input|context)_len\w*|\bn_ctx\w*|\b(?:max(?:imum)?))\b\W*(?:\b(?:is|was|of|are|at|to|for (?:this|the) (?:model|endpoint) is)\b)?(?:\W*\b(?:only|just|about|set to)\b)*[\s(:='`]*$";
+    LIMIT_NOUN_BEFORE = r"(?:\b(?:max(?:imum)?|largest|allowed|supported|permitted|available|configured|context|model) (?:[a-z_]+ ){0,2}(?:length|len|size|window|limit|tokens|count|context|capacity)s?|\blimit|\bcontext_(?:length|window|size)|\bmax_(?:seq|model|input|context|num|total|prompt|position)_\w+|\bn_ctx\w*|\b(?:max(?:imum)?))\b\W*(?:\b(?:is|was|of|are|at|to|for (?:this|the) (?:model|endpoint) is)\b)?(?:\W*\b(?:only|just|about|set to)\b)*[\s(:='`]*$";
     OUTPUT_BEFORE = r"(?:\bmax_(?:new_|completion_|output_)?tokens\b|\bgenerat\w+|\bcompletion|\boutput)(?: length| tokens| token count)?\W*(?:is too (?:large|high|big)|of|is|was|set to|=)?[\s(:='`]*$";
     OUTPUT_AFTER = r#"^[\s)`'"]*(?:tokens?\s+)?(?:(?:in|for|of|from|as)\s+)?(?:the\s+|your\s+)?(?:requested\s+)?(?:completion|output|response\b|generation|generated|new tokens|`?max_(?:new_|completion_|output_)?tokens)"#;
     PART_AFTER = r"^[\s)]*(?:tokens?\s+)?(?:in|of|from|for)\s+(?:(?:the|your|text|tool|image|chat|system)\s+)*(?:messages?|prompt|inputs?|functions?|tools?|history|text)\b";
     INPUT_AFTER = r"^[\s`']*(?:input|prompt|inputs)\b";
     LIMIT_AFTER = r"^[\s)]*(?:-?tokens?\s+)?(?:max(?:imum)?\b|limit\b|allowed|available|context|is the (?:max|limit))";
-    INPUT_BEFORE = r"\b(?:prompt|inputs?|messages|request|conversation|history|query|context)\s+(?:(?:tokens?|length|size|count|total|currently)\s+)*(?:has|have|had|is|was|were|are|contains?|contained|resulted in|results in|uses?|used|with|includes|totals?|comes to|came to|takes)\b(?: (?:about|approximately|a total of|at least|already|over))*\W*$";
+    INPUT_BEFORE = r"\b(?:prompt|inputs?|messages|request|conversation|history|query|context)\s+(?:(?:tokens?|length|size|count|total|currently)\s+)*(?:has|have|had|is|was|were|are|contains?|contained|resulted in|results in|uses?|used|with|includes|totals?|comes to|came to|takes)\b(?: (?:about|approximately|a total of|at least|already|over))*\W*$|\b(?:prompt|input)\W+(?:total )?length\W*$|\b(?:n_keep|n_prompt_tokens|prompt_tokens|input_tokens|prompt_len)\W*$";
     TOTAL_BEFORE = r"(?:\b(?:requested|total|requires?|needs?|needed|got|used|current length(?: is)?)\b(?: (?:a|of|is|was|about|approximately|at least|tokens?|token count|total|sequence|length|count))*|requested:)[\s(:='`]*$";
     LIMIT_BEFORE = r"(?:\b(?:exceed\w*|(?:longer|larger|greater|more|less|fewer|bigger|higher) than|over|above|beyond|surpass\w*|up to|at most|limit(?:ed)?|cap|max(?:imum)?|n_ctx\w*|supports?|must be|within|too (?:large|long) for|only|vs)\b|[<>]=?)[^.;:,]{0,70}[\s(:='`]*$";
     INPUT_WEAK_BEFORE = r"\b(?:prompt\w*|inputs?\w*|messages?|request|conversation|context|sequence|tokens?|token count|length|count|n_keep|first|given|prefill|passed|n_prompt_tokens|size|provided|sent)\W*(?:\w+\W+){0,4}$";
@@ -110,7 +110,8 @@ patterns! {
 
 /// Reads a normalised text.
 pub(super) fn read(text: &str) -> Reading {
-    let bytes = text.as_bytes();
+    let text = without_separators(text.as_bytes());
+    let bytes = text.as_slice();
     let mut reading = Reading { nothing_left: goes_negative(bytes), ..Reading::default() };
     let explicit: [(&Regex, &[Part]); 3] = [
         (&SUM, &[Part::Input, Part::Output, Part::Limit]),
@@ -187,8 +188,9 @@ fn scan(text: &[u8]) -> Vec<Number> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(start) = text.iter().skip(at).position(u8::is_ascii_digit).map(|skip| at + skip) {
-        let (digits, mut end) = digits(text, start);
-        let mut value: Option<u64> = digits.parse().ok();
+        let mut end = start + text.iter().skip(start).take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = text.get(start..end).and_then(|digits| std::str::from_utf8(digits).ok());
+        let mut value: Option<u64> = digits.and_then(|digits| digits.parse().ok());
         let next = |i: usize| text.get(i).copied().unwrap_or(b' ');
         if next(end) == b'k' && !next(end + 1).is_ascii_alphanumeric() {
             value = value.and_then(|value| value.checked_mul(1000));
@@ -225,24 +227,39 @@ fn starts_free(text: &[u8], start: usize) -> bool {
     }
 }
 
-/// The digits of a number from `start`, thousands separators left out, and where it ends.
-fn digits(text: &[u8], start: usize) -> (String, usize) {
-    let run = |from: usize| text.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
-    let text_of = |from: usize, to: usize| text.get(from..to).map(String::from_utf8_lossy).unwrap_or_default();
-    let mut end = start + run(start);
-    let mut digits = text_of(start, end).into_owned();
-    let in_list = start.checked_sub(1).and_then(|i| text.get(i)) == Some(&b'[');
-    if end - start > 3 || in_list {
-        return (digits, end);
+/// The text with `200,000`, `200_000`, `200'000` and `1.048.576` written as plain digits.
+fn without_separators(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        let free = !plain.last().is_some_and(|last: &u8| last.is_ascii_alphanumeric() || *last == b'.');
+        let to = if byte.is_ascii_digit() { number_end(text, at, free) } else { at + 1 };
+        let taken = text.get(at..to).unwrap_or_default();
+        plain.extend(taken.iter().filter(|b| taken.len() == 1 || b.is_ascii_digit()));
+        at = to;
     }
+    plain
+}
+
+/// Where the number that starts at `start` ends, groups of three behind separators included if it
+/// stands free.
+fn number_end(text: &[u8], start: usize, free: bool) -> usize {
+    let run = |from: usize| text.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
+    let mut end = start + run(start);
+    let in_list = start.checked_sub(1).and_then(|i| text.get(i)) == Some(&b'[');
+    if end - start > 3 || in_list || !free {
+        return end;
+    }
+    let mut groups = 0;
     while matches!(text.get(end), Some(b',' | b'_' | b'\'' | b'.')) && run(end + 1) == 3 {
-        let dotted = text.get(end) == Some(&b'.');
-        let closes = text.get(end + 4..).is_some_and(|rest| rest.starts_with(b".") || rest.starts_with(b" token"));
-        if dotted && !closes && digits.len() <= 3 {
+        let rest = text.get(end + 4..).unwrap_or_default();
+        // A single group behind a point is a decimal unless it counts tokens.
+        let thousands = text.get(end) != Some(&b'.') || groups > 0 || rest.starts_with(b".") || rest.starts_with(b" token");
+        if !thousands {
             break;
         }
-        digits.push_str(&text_of(end + 1, end + 4));
+        groups += 1;
         end += 4;
     }
-    (digits, end)
+    end
 }

@@ -76,7 +76,7 @@ families! {
         r"\bflagged\b|\bcontent (?:filter|management|policy)|\busage polic",
         r"\b(?:tool|function|header|url|uri|metadata|stop sequences?|file ?name|parameter name|tool name|description|title|user field|session|api key|password)\b[^.;:]{0,24}\b(?:too long|exceed\w*)",
         r"\btimed? ?out\b|\btime limit\b|\bdeadline\b",
-        r"\b(?:too many|number of) (?:tools|functions|images|messages|documents|stop sequences|files|choices)\b",
+        r"\b(?:too many|number of|\d+) (?:tools|functions|images|messages|documents|stop sequences|files|choices)\b",
         r"\bbeta\b|\bnot (?:yet )?(?:available|supported)\b",
     ];
     // The client asks for more output than the model ever writes: nothing to compact.
