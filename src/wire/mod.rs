@@ -8,5 +8,6 @@ pub mod overflow;
 pub mod scan;
 pub mod splice;
 pub mod sse;
+pub mod usage;
 
 pub use conversation::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind};

@@ -94,6 +94,11 @@ pub fn classify_event(data: &[u8]) -> Verdict {
     decide(&decode::sayings(examined(data), Known::Error), 200)
 }
 
+/// Whether JSON under a success says by its shape that it is an error.
+pub fn is_error(object: &serde_json::Map<String, serde_json::Value>) -> bool {
+    decode::is_error_object(object)
+}
+
 /// The limit that a verdict teaches, if its number can be believed.
 pub fn learned(verdict: &Verdict) -> Option<Hint> {
     let (Verdict::Overflow(sizes) | Verdict::OutputBudget(sizes)) = verdict else { return None };

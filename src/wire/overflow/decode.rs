@@ -45,14 +45,40 @@ pub(super) struct FieldNumbers {
 
 /// Members whose string is a sentence.
 const TEXT_KEYS: &[&str] = &[
-    "message", "msg", "error", "error_message", "error_msg", "errorMessage", "Message", "detail", "details",
-    "description", "reason", "title", "raw", "cause", "error_description", "status_msg",
+    "message",
+    "msg",
+    "error",
+    "error_message",
+    "error_msg",
+    "errorMessage",
+    "Message",
+    "detail",
+    "details",
+    "description",
+    "reason",
+    "title",
+    "raw",
+    "cause",
+    "error_description",
+    "status_msg",
 ];
 /// Members that are followed into objects and arrays. Deliberately not `input`, `messages`, `ctx`:
 /// validation errors echo the request there.
 const CHILD_KEYS: &[&str] = &[
-    "error", "errors", "message", "detail", "details", "metadata", "raw", "cause", "innererror", "inner_error",
-    "provider_error", "upstream_error", "base_resp", "err",
+    "error",
+    "errors",
+    "message",
+    "detail",
+    "details",
+    "metadata",
+    "raw",
+    "cause",
+    "innererror",
+    "inner_error",
+    "provider_error",
+    "upstream_error",
+    "base_resp",
+    "err",
 ];
 /// Members that hold either the upstream's answer or an echo: followed if error-shaped.
 const DOUBTFUL_KEYS: &[&str] = &["response", "body", "responseBody", "response_body", "data"];
@@ -129,7 +155,7 @@ impl Walk {
         }
         if let Some(limit) = silent_overflow(value) {
             self.found.push(Saying { silent: Some(limit), ..Saying::default() });
-        } else if is_error(value) || (known == Known::Error && !is_answer(value)) {
+        } else if is_error(value) || (known == Known::Error && !value.as_object().is_some_and(is_answer)) {
             self.value(value, &Beside::default(), Depth::default());
         }
     }
@@ -246,32 +272,32 @@ fn is_request(value: &Value) -> bool {
 }
 
 /// A model's answer.
-fn is_answer(value: &Value) -> bool {
-    ["choices", "candidates", "output", "content"].iter().any(|key| value.get(key).is_some_and(Value::is_array))
+fn is_answer(object: &Map<String, Value>) -> bool {
+    ["choices", "candidates", "output", "content"].iter().any(|key| object.get(*key).is_some_and(Value::is_array))
+}
+
+fn is_error(value: &Value) -> bool {
+    match value {
+        Value::Array(values) => values.iter().take(MAX_ELEMENTS).any(is_error),
+        Value::Object(object) => is_error_object(object),
+        _ => false,
+    }
 }
 
 /// Whether JSON under a 200 says by its shape that it is an error.
-pub(super) fn is_error(value: &Value) -> bool {
-    let text = |key: &str| value.get(key).and_then(Value::as_str);
-    let has = |key: &str| match value.get(key) {
+pub(super) fn is_error_object(object: &Map<String, Value>) -> bool {
+    let text = |key: &str| object.get(key).and_then(Value::as_str);
+    let has = |key: &str| match object.get(key) {
         None | Some(Value::Null | Value::Bool(false)) => false,
         Some(Value::Array(values)) => !values.is_empty(),
         Some(Value::Object(members)) => !members.is_empty(),
         Some(Value::String(text)) => !text.is_empty(),
         Some(_) => true,
     };
-    match value {
-        Value::Array(values) => values.iter().take(MAX_ELEMENTS).any(is_error),
-        Value::Object(_) => {
-            has("error")
-                || text("type") == Some("error")
-                || text("object") == Some("error")
-                || value.pointer("/response/error").is_some_and(Value::is_object)
-                || (!is_answer(value) && ["errors", "detail"].iter().any(|key| has(key)))
-                || (!is_answer(value) && text("role").is_none() && text("message").is_some())
-        }
-        _ => false,
-    }
+    let failed = object.get("response").and_then(|response| response.get("error")).is_some_and(Value::is_object);
+    let by_name = has("error") || text("type") == Some("error") || text("object") == Some("error");
+    let bare = ["errors", "detail"].iter().any(|key| has(key)) || (text("role").is_none() && text("message").is_some());
+    by_name || failed || (bare && !is_answer(object))
 }
 
 /// A success without any output because the prompt filled the window (INVARIANTS §4.8). The inner

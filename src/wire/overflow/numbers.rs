@@ -32,7 +32,7 @@ pub(super) struct Reading {
 enum Part {
     Input,
     /// One of several parts of the input, which add up.
-    InputPart,
+    Addend,
     Output,
     Total,
     Limit,
@@ -65,7 +65,7 @@ impl Reading {
     fn take(&mut self, part: Part, value: u64) {
         let slot = match part {
             Part::Input => &mut self.whole,
-            Part::InputPart => {
+            Part::Addend => {
                 self.parts = Some(self.parts.unwrap_or(0).saturating_add(value));
                 return;
             }
@@ -135,7 +135,7 @@ pub(super) fn read(text: &str) -> Reading {
         let after = bytes.get(number.end..to.min(number.end + AFTER_BYTES)).unwrap_or_default();
         let before = last_clause(before);
         let part = part(before, after);
-        if matches!(part, Part::Input | Part::InputPart) && AT_LEAST_BEFORE.is_match(before) {
+        if matches!(part, Part::Input | Part::Addend) && AT_LEAST_BEFORE.is_match(before) {
             reading.lower_bound = true;
         }
         reading.take(part, number.value);
@@ -153,7 +153,7 @@ fn part(before: &[u8], after: &[u8]) -> Part {
         (&IGNORE_BEFORE, before, Part::Nothing),
         (&SUM_AFTER, after, Part::Total),
         (&OUTPUT_AFTER, after, Part::Output),
-        (&PART_AFTER, after, Part::InputPart),
+        (&PART_AFTER, after, Part::Addend),
         (&INPUT_AFTER, after, Part::Input),
         (&LIMIT_AFTER, after, Part::Limit),
         (&OUTPUT_BEFORE, before, Part::Output),
@@ -254,7 +254,8 @@ fn number_end(text: &[u8], start: usize, free: bool) -> usize {
     while matches!(text.get(end), Some(b',' | b'_' | b'\'' | b'.')) && run(end + 1) == 3 {
         let rest = text.get(end + 4..).unwrap_or_default();
         // A single group behind a point is a decimal unless it counts tokens.
-        let thousands = text.get(end) != Some(&b'.') || groups > 0 || rest.starts_with(b".") || rest.starts_with(b" token");
+        let thousands =
+            text.get(end) != Some(&b'.') || groups > 0 || rest.starts_with(b".") || rest.starts_with(b" token");
         if !thousands {
             break;
         }

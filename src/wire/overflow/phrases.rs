@@ -175,7 +175,11 @@ pub(super) fn is_markup(body: &[u8]) -> bool {
 
 /// The longest prefix of at most `max` bytes that ends at a character.
 pub(super) fn prefix(text: &str, max: usize) -> &str {
-    text.get(..text.floor_char_boundary(max)).unwrap_or(text)
+    if text.len() <= max {
+        text
+    } else {
+        (0..4).find_map(|back| text.get(..max.checked_sub(back)?)).unwrap_or_default()
+    }
 }
 
 /// Lower case, single spaces, plain quotes and comparisons, without what is quoted from a request.

@@ -38,7 +38,8 @@ fn fault(case: &Case) -> Option<String> {
         return Some(format!("{}: {class} for {}: {verdict:?}\n    {}", case.id, case.class, case.body));
     }
     let sizes = sizes.filter(|_| class != "negative")?;
-    for (key, found) in [("limit_tokens", sizes.limit), ("input_tokens", sizes.input), ("output_tokens", sizes.output)] {
+    for (key, found) in [("limit_tokens", sizes.limit), ("input_tokens", sizes.input), ("output_tokens", sizes.output)]
+    {
         if let Some(expected) = case.line[key].as_u64().filter(|expected| found != Some(*expected)) {
             return Some(format!("{}: {key} {found:?} for {expected}\n    {}", case.id, case.body));
         }
@@ -92,7 +93,10 @@ fn wrappings(message: &str) -> Vec<(&'static str, String)> {
         ("text", message.to_owned()),
         ("array", format!("[{openai}]")),
         ("encoded", json(Value::String(openai.clone()))),
-        ("raw", json(serde_json::json!({"error": {"message": "Provider returned error", "metadata": {"raw": openai}}}))),
+        (
+            "raw",
+            json(serde_json::json!({"error": {"message": "Provider returned error", "metadata": {"raw": openai}}})),
+        ),
         ("prefixed", json(serde_json::json!({"error": {"message": format!("Error code: 400 - {openai} (1)")}}))),
         ("message object", json(serde_json::json!({"message": {"error": {"message": message}}}))),
         ("pretty", serde_json::to_string_pretty(&serde_json::json!({"error": {"message": message}})).unwrap()),
@@ -154,9 +158,15 @@ fn limits_are_learned_within_reason() {
     let input = |n| Some(Hint { input: Some(n), total: None });
     let total = |n| Some(Hint { input: None, total: Some(n) });
     assert_eq!(hint("prompt is too long: 5000 tokens > 4096 maximum"), input(4096));
-    assert_eq!(hint("This model's maximum prompt length is 131072 but the request contains 140000 tokens."), input(131_072));
+    assert_eq!(
+        hint("This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
+        input(131_072)
+    );
     assert_eq!(hint("The input token count (5000) exceeds the maximum number of tokens allowed (4096)."), input(4096));
-    assert_eq!(hint("This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."), total(4096));
+    assert_eq!(
+        hint("This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."),
+        total(4096)
+    );
     assert_eq!(hint("input length and `max_tokens` exceed context limit: 150000 + 64000 > 200000"), total(200_000));
     assert_eq!(hint("request (5000 tokens) exceeds the available context size (4096 tokens)"), total(4096));
     assert_eq!(hint("Prompt length (200) exceeds maximum input length (1)"), None);
