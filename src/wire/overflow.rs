@@ -179,6 +179,9 @@ fn weigh(text: &str, reading: &Reading, status: u16) -> Verdict {
         sizes.input = total.checked_sub(output).filter(|_| !reading.lower_bound);
     }
     let speaks_of_output = phrases::speaks_of_output(text);
+    if sizes.output.is_none() && !speaks_of_output && phrases::speaks_of_input(text) {
+        sizes.input = sizes.input.or(sizes.requested.filter(|_| !reading.lower_bound));
+    }
     let Some(limit) = sizes.limit else {
         sizes.ambiguous = speaks_of_output || status == 413 || text.contains("total length");
         return Verdict::Overflow(sizes);

@@ -22,6 +22,8 @@ pub(super) struct Reading {
     pub total: Option<u64>,
     pub limit: Option<u64>,
     excess: Option<u64>,
+    /// Another number that stands where a limit would.
+    second_limit: Option<u64>,
     /// The input was counted only up to a point.
     pub lower_bound: bool,
     /// The server computed a negative room for output.
@@ -62,6 +64,18 @@ impl Reading {
         self
     }
 
+    /// "Context length exceeded: 9000 tokens (limit 8192)": of two limits and nothing to compare
+    /// with them the larger was asked for.
+    fn settle(mut self) -> Self {
+        if let (Some(one), Some(other)) = (self.limit, self.second_limit)
+            && self.input().or(self.total).is_none()
+            && !self.lower_bound
+        {
+            (self.limit, self.total) = (Some(one.min(other)), Some(one.max(other)));
+        }
+        self
+    }
+
     fn take(&mut self, part: Part, value: u64) {
         let slot = match part {
             Part::Input => &mut self.whole,
@@ -71,7 +85,10 @@ impl Reading {
             }
             Part::Output => &mut self.output,
             Part::Total => &mut self.total,
-            Part::Limit if value > 0 => &mut self.limit,
+            Part::Limit if value > 0 => {
+                self.second_limit = self.limit.filter(|limit| *limit != value).map(|_| value).or(self.second_limit);
+                &mut self.limit
+            }
             Part::Excess => &mut self.excess,
             Part::Limit | Part::Nothing => return,
         };
@@ -140,7 +157,7 @@ pub(super) fn read(text: &str) -> Reading {
         }
         reading.take(part, number.value);
     }
-    reading
+    reading.settle()
 }
 
 /// What a number is, from its surroundings up to the neighbouring numbers.

@@ -42,6 +42,7 @@ families! {
         r"\b(?:provide|use|send|try) a (?:shorter|smaller) (?:prompt|input|message|context|conversation)",
         r"\b(?:shorten|reduce|trim) (?:your|the) (?:prompt|messages|inputs?|conversation|context)\b",
         r"\brange of (?:the )?(?:input|prompt|messages)[^.;]{0,20}\blength\b",
+        r"\bmax(?:imum)? (?:input|prompt) (?:length|characters|chars|tokens) (?:is|of|=|:)",
         r"\bcannot truncate prompt\b",
         r"\b(?:input|prompt) tokens? (?:limit )?exceeded\b",
     ];
@@ -66,7 +67,7 @@ families! {
     ];
     // Same words, other errors.
     FOREIGN = [
-        r"\brate.?limit|\bper[ -](?:minute|min|day|hour|second|month)\b|\b[tr]p[md]\b|\bquota|\bbilling\b|\bcredits?\b|\bafford|\btoo many requests|\bthrottl|\boverloaded\b|\bwait before\b|\bextra usage\b|\bdaily\b|\bmonthly\b|\bconcurren|\bunauthori[sz]ed\b|\bpermission",
+        r"\brate.?limit|\bper[ -](?:minute|min|day|hour|second|month)\b|\b[tr]p[md]\b|\bquota|\bbilling\b|\bcredits?\b|\bafford|\btoo many requests|\bthrottl|\boverloaded\b|\bwait before\b|\bextra usage\b|\bdaily\b|\bmonthly\b|\btoday\b|\bthis (?:minute|hour|day|week|month)\b|\bspending\b|\bconcurren|\bunauthori[sz]ed\b|\bpermission",
         r"\bimages?\b[^.;]{0,40}\b(?:exceed\w*|too (?:large|many|big)|dimensions?|pixels?|size)\b|\btoo many images\b|\bpixels\b|\bpdf\b|\bfile (?:size|too)|\baudio\b[^.;]{0,40}\b(?:exceed\w*|too)\b|\bvideo\b[^.;]{0,40}\b(?:exceed\w*|too)\b",
         r"\b(?:string|array|object) (?:value )?(?:too (?:long|large)|length)\b|\b(?:string|array) with (?:a )?(?:maximum|minimum|length)\b",
         r"^(?:\W*error:? )?\W*(?:invalid|unsupported|unknown|unrecognized|unexpected)\b (?:'|\x22|value|schema|type|role|field|argument)",
@@ -75,6 +76,7 @@ families! {
         r"\bvalidation errors? for\b|^\W*\d+ validation errors?\b",
         r"\bflagged\b|\bcontent (?:filter|management|policy)|\busage polic",
         r"\b(?:tool|function|header|url|uri|metadata|stop sequences?|file ?name|parameter name|tool name|description|title|user field|session|api key|password)\b[^.;:]{0,24}\b(?:too long|exceed\w*)",
+        r"^\W*(?:logit_bias|stop|user|metadata|top_\w+|response_format|reasoning\w*|temperature|seed|n)\b\W*:|\bmust be one of\b",
         r"\btimed? ?out\b|\btime limit\b|\bdeadline\b",
         r"\b(?:too many|number of|\d+) (?:tools|functions|images|messages|documents|stop sequences|files|choices)\b",
         r"\bbeta\b|\bnot (?:yet )?(?:available|supported)\b",
@@ -89,9 +91,10 @@ families! {
     OUTPUT_SPOKEN = [
         r"\bcompletion\b|\bmax_(?:new_|completion_|output_)?tokens\b|\b(?:requested|maximum|of|or) output\b|\boutput tokens\b|\bgenerat",
     ];
+    INPUT_SPOKEN = [r"\b(?:prompt|inputs?)\b"];
     TOKENS = [r"\btokens?\b|\d+tokens?\b|_tokens?\b|\bn_ctx|\bcontext\b"];
     BYTES = [r"\d ?(?:bytes?|[kmg]i?b)\b|\bbytes\b|\blarger than max\b"];
-    CHARS = [r"\d ?(?:characters?|chars)\b|\bnumber of characters\b"];
+    CHARS = [r"\d ?(?:characters?|chars)\b|\b(?:number of|input|prompt) (?:characters|chars)\b"];
     PAGES = [r"\brequires \d+ pages\b|\bpages \(only\b"];
     TOTAL_SCOPE = [
         r"\bcontext|\bn_ctx|\bmax_model_len|\bmax_seq_len|\bmodel length|\bsequence length|\btotal\b|\bmax_(?:new_)?tokens`? must|\bmax_num_tokens|model token limit|\blength of the messages or completion",
@@ -105,7 +108,7 @@ families! {
         r"\binput_value=",
     ];
     QUOTED_VALUE = [
-        r#"\b(?:value|values|content|text|got|found|received|near|string|argument|input|prompt|message|instruction|tool result|user said)s?(?:\s*[:=]\s*|\s+)(?:"[^"]{12,}"|'[^']{12,}'|`[^`]{12,}`)"#,
+        r#"\b(?:value|values|content|text|got|found|received|near|json|string|argument|input|prompt|message|instruction|tool result|user said)s?(?:\s*[:=]\s*|\s+)(?:"[^"]{12,}"|'[^']{12,}'|`[^`]{12,}`)"#,
     ];
     FOREIGN_CODE = [
         r"rate_?limit|quota|billing|overloaded|throttl|resource_?exhausted|authentication|permission|unauthori[sz]ed|forbidden|content_filter|above_max_length|below_min|invalid_image|image_|invalid_function|not_found|insufficient|payment|request_timeout|extra_forbidden",
@@ -140,7 +143,7 @@ pub(super) fn signal(text: &str, codes: &[String], reading: &Reading) -> Signal 
         return if reading.nothing_left { Signal::Size(Unit::Tokens) } else { Signal::None };
     }
     let worded = TOO_LONG.is_match(bytes) || WINDOW.is_match(bytes) || ELSEWHERE.iter().any(|word| text.contains(word));
-    let counted = tokens && reading.is_over();
+    let counted = tokens && INPUT_NAMED.is_match(bytes) && reading.is_over();
     if coded || worded || counted || reading.nothing_left { Signal::Size(Unit::Tokens) } else { Signal::None }
 }
 
@@ -160,6 +163,11 @@ pub(super) fn scope(text: &str) -> Scope {
 /// Whether the sentence offers less output as a way out.
 pub(super) fn speaks_of_output(text: &str) -> bool {
     OUTPUT_SPOKEN.is_match(text.as_bytes())
+}
+
+/// Whether what the sentence counts is called input.
+pub(super) fn speaks_of_input(text: &str) -> bool {
+    INPUT_SPOKEN.is_match(text.as_bytes())
 }
 
 /// An error code of another kind of error; it speaks for everything inside the same object.
