@@ -41,6 +41,7 @@ families! {
         r"\b(?:shorten|shorter|reduce|truncate|trim|decrease)\b[^.;]{0,30}\b(?:length|size|number|amount)\b[^.;]{0,30}\b(?:prompt|messages|inputs?|conversation|context)\b",
         r"\b(?:provide|use|send|try) a (?:shorter|smaller) (?:prompt|input|message|context|conversation)",
         r"\b(?:shorten|reduce|trim) (?:your|the) (?:prompt|messages|inputs?|conversation|context)\b",
+        r"^\W*(?:error:? )?too many tokens\W*$",
         r"\brange of (?:the )?(?:input|prompt|messages)[^.;]{0,20}\blength\b",
         r"\bmax(?:imum)? (?:input|prompt) (?:length|characters|chars|tokens) (?:is|of|=|:)",
         r"\bcannot truncate prompt\b",
