@@ -14,5 +14,6 @@ mod prefixes;
 pub mod scan;
 pub mod splice;
 pub mod sse;
+pub mod usage;
 
 pub use conversation::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind};
