@@ -36,7 +36,7 @@ pub enum Story<'a> {
 /// A head's whole text: a notice by the proxy with the user's words, the record, the pins and the pointers. Whatever
 /// the record or a pin says, it cannot leave its fence, and the user's words stand verbatim in theirs.
 pub fn compose(parts: &Parts<'_>) -> String {
-    notice(parts, "The messages after this notice are the conversation's own; go on from them.", "")
+    notice(parts, "What follows this notice is the conversation itself; go on from there.", "")
 }
 
 /// The text of a full fold: the head's parts and the latest messages as fenced text in at most about `keep_tokens` by
@@ -55,7 +55,7 @@ pub fn fold_text(
     let asked = question.map(|last| fitted(&words(conversation, last), keep_tokens, count)).unwrap_or_default();
     let latest = latest(conversation, question.unwrap_or(n), keep_tokens.saturating_sub(count(&asked)), count);
     let rest = if asked.trim().is_empty() { "Go on with the work from this state.".to_owned() } else { asked };
-    let notice = notice(parts, "No other message of the conversation is left; go on from this record.", &latest);
+    let notice = notice(parts, "Nothing else is left of the conversation up to here; go on from this record.", &latest);
     format!("{notice}\n\n{rest}")
 }
 

@@ -36,6 +36,8 @@ const PLAN_CHARS: usize = 2_000;
 const CALLS_PER_LINE: usize = 12;
 /// Paths that one line names at most.
 const PATHS_PER_LINE: usize = 5;
+/// Tools that one line names at most.
+const NAMES_PER_LINE: usize = 24;
 /// Percent of the budget for the turns and for the artifacts.
 const SUMMARY_SHARE: usize = 55;
 const ARTIFACTS_SHARE: usize = 30;
@@ -236,16 +238,20 @@ fn take(left: &mut usize, cost: usize) -> bool {
 /// Tool names with how often each was used, in order of first use.
 fn tally<'n>(names: impl Iterator<Item = &'n String>) -> String {
     let mut order: Vec<(&str, usize)> = Vec::new();
+    let mut others = false;
     for name in names {
+        let full = order.len() == NAMES_PER_LINE;
         match order.iter_mut().find(|(known, _)| known == name) {
             Some((_, times)) => *times += 1,
+            None if full => others = true,
             None => order.push((name, 1)),
         }
     }
     let told = order
         .iter()
         .map(|(name, times)| if *times == 1 { (*name).to_owned() } else { format!("{name} ({times} times)") });
-    told.collect::<Vec<_>>().join(", ")
+    let told = told.collect::<Vec<_>>().join(", ");
+    if others { format!("{told} and others") } else { told }
 }
 
 impl Stretch {

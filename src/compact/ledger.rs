@@ -98,6 +98,7 @@ fn messages(conversation: &Conversation<'_>, upto: usize) -> Vec<Message> {
     let typed = Typed::new(conversation, upto);
     let mut messages: Vec<Message> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
+    let mut opened = false;
     for (i, item) in conversation.items.iter().enumerate().take(upto) {
         let Some(text) = typed.text(i) else { continue };
         if let Some(message) = known.get(&text).and_then(|&at| messages.get_mut(at)) {
@@ -107,7 +108,8 @@ fn messages(conversation: &Conversation<'_>, upto: usize) -> Vec<Message> {
         known.insert(text.clone(), messages.len());
         let chars = text.chars().count();
         let system = item.facts.role == Role::System;
-        let opening = !system && messages.iter().all(|message| message.system);
+        let opening = !system && !opened;
+        opened |= opening;
         messages.push(Message { item: i, text, chars, system, again: false, opening });
     }
     messages

@@ -12,6 +12,8 @@ use crate::wire::{Conversation, Role};
 
 /// Characters at the beginning of a result that say whether something was started.
 const LOOK_CHARS: usize = 600;
+/// Tasks that are followed at a time; beyond them the oldest is given up.
+const MAX_TASKS: usize = 64;
 /// Characters up to which a result is left alone as it is.
 const SHOWN_CHARS: usize = 2_000;
 /// Members of a call's arguments that name a running task.
@@ -85,6 +87,9 @@ pub fn states(conversation: &Conversation<'_>, exchanges: &[Exchange]) -> Vec<St
         while let Some(exchange) = calls.next_if(|exchange| exchange.item <= i) {
             poll(&mut tasks, exchange);
             tasks.extend(started(exchange));
+            if tasks.len() > MAX_TASKS {
+                tasks.remove(0);
+            }
         }
         if item.facts.role == Role::User && !tasks.is_empty() {
             let said = words(conversation, i);

@@ -9,7 +9,7 @@ use crate::compact::rows::TextKey;
 use crate::compact::talk::{Talk, count};
 use crate::compact::transcript::clipped;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/corpus/chat");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/chat");
 const KEY: TextKey = TextKey([7; 32]);
 
 fn recorded() -> Vec<(String, Talk)> {

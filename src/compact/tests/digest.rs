@@ -70,6 +70,13 @@ fn a_long_loop_gets_a_line_for_a_dozen_calls() {
 }
 
 #[test]
+fn a_line_names_a_bounded_number_of_tools() {
+    let talk = (0..300).fold(Talk::new().user("go"), |talk, i| talk.tool("1", &format!("tool{i}"), "{}", "x"));
+    let text = whole(&talk, 600);
+    assert!(text.contains("tool23 and others.") && !text.contains("tool24,"), "{text}");
+}
+
+#[test]
 fn smaller_budgets_give_smaller_digests() {
     let talk = session(100);
     let sizes: Vec<usize> = [200, 400, 800, 1600, 3200].iter().map(|&budget| count(&whole(&talk, budget))).collect();
