@@ -114,6 +114,16 @@ impl Budget {
         self.trigger.map(|trigger| percent(trigger, 85))
     }
 
+    /// The tail in tokens, whether or not it is set in messages.
+    pub fn keep_tokens(&self) -> u64 {
+        match self.keep {
+            KeepTail::Tokens(tokens) => tokens,
+            KeepTail::Messages(_) => {
+                self.window.map_or(32_000, |window| percent(window.input, 10).clamp(2_000, 32_000))
+            }
+        }
+    }
+
     /// What a compaction aims at: half of the trigger, so that it is rare and deep.
     pub fn target(&self) -> Option<u64> {
         self.trigger.map(|trigger| trigger / 2)

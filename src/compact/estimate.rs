@@ -19,7 +19,8 @@ pub fn bound(situation: &Situation) -> u64 {
             item.facts.text_bytes as u64 + media + PER_MESSAGE
         }
     });
-    let lead = conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
+    let lead =
+        conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
     active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + lead.sum::<u64>() + PER_MESSAGE
 }
 

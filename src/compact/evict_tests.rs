@@ -18,7 +18,7 @@ fn settings(max: usize, preview: usize) -> EvictionSettings {
     }
 }
 
-fn evict(chat: &Chat, from: usize, settings: &EvictionSettings) -> Vec<(usize, Eviction, Vec<Removed>)> {
+fn evict(chat: &Chat, from: usize, settings: &EvictionSettings) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
     let tokens = Tokens::default();
     evictions(&chat.conversation(), from, &Evictor { settings, key: &KEY, tokens: &tokens, folder: None })
 }
@@ -48,7 +48,7 @@ fn the_limit_is_exact() {
     let found = evict(&shell(&"é".repeat(4_001)), 0, &settings);
     assert_eq!(found.len(), 1);
     let (item, eviction, removed) = &found[0];
-    assert_eq!((*item, eviction.replacements[0].slot), (2, 0));
+    assert_eq!((*item, eviction[0].slot), (2, 0));
     assert_eq!(*removed, [KEY.removed("é".repeat(4_001))]);
 }
 
@@ -123,10 +123,10 @@ fn of_many_parts_the_largest_go() {
     let parts: Vec<String> = [3_000, 9_000, 100, 2_000].iter().map(|&n| "z".repeat(n)).collect();
     let chat = Chat::new(&[user("go"), call("c1", "bash", "{}"), Message::Result("c1".into(), parts)]);
     let found = evict(&chat, 0, &settings(7_000, 500));
-    let slots: Vec<_> = found[0].1.replacements.iter().map(|replacement| replacement.slot).collect();
+    let slots: Vec<_> = found[0].1.iter().map(|replacement| replacement.slot).collect();
     assert_eq!(slots, [1], "3,000 + 100 + 2,000 and a stub are within the limit");
     let found = evict(&chat, 0, &settings(5_000, 200));
-    let slots: Vec<_> = found[0].1.replacements.iter().map(|replacement| replacement.slot).collect();
+    let slots: Vec<_> = found[0].1.iter().map(|replacement| replacement.slot).collect();
     assert_eq!(slots, [0, 1]);
     let texts: usize = found[0].2.iter().map(|removed| removed.text.len()).sum();
     assert_eq!(texts, 12_000);
@@ -163,13 +163,13 @@ proptest! {
             let id = KEY.id(&text);
             prop_assert_eq!(&removed, &vec![Removed { id, text: text.clone() }]);
             prop_assert!(text.chars().count() > max);
-            let stub = &eviction.replacements[0].text;
+            let stub = &eviction[0].text;
             prop_assert!(stub.len() < text.len());
             let (head, _, tail) = taken_apart(stub);
             prop_assert!(text.starts_with(head) || text.starts_with(head.trim_end_matches('\n')));
             prop_assert!(text.ends_with(tail));
             prop_assert!(head.chars().count() <= preview + 1 && tail.chars().count() <= preview);
-            let cuts = [Cut { item, replacement: eviction.replacements[0].clone(), removed }];
+            let cuts = [Cut { item, replacement: eviction[0].clone(), removed }];
             let body = chat.rewritten(&cuts);
             prop_assert!(body.len() < chat.body.len());
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());

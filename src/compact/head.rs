@@ -111,9 +111,7 @@ fn record(situation: &Situation, upto: usize, source: Source) -> String {
     let counter = |text: &str| situation.tokens.count_text(text) as usize;
     match source {
         Source::Model(text) => text.to_owned(),
-        Source::Digest => {
-            digest(situation.conversation, 0..upto, bounded(situation, DIGEST) as usize, &counter)
-        }
+        Source::Digest => digest(situation.conversation, 0..upto, bounded(situation, DIGEST) as usize, &counter),
     }
 }
 

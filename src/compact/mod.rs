@@ -14,9 +14,9 @@ pub mod evict;
 pub mod excerpt;
 pub mod exchange;
 pub mod exclusions;
-pub mod head;
 #[cfg(test)]
 pub mod fixture;
+pub mod head;
 pub mod ladder;
 pub mod ledger;
 pub mod pins;
@@ -29,10 +29,12 @@ pub mod summary_prompt;
 #[cfg(test)]
 pub(crate) mod talk;
 pub mod tokens;
-pub mod trim;
 pub mod transcript;
+pub mod trim;
 pub mod truncate;
 pub mod typed;
 pub mod windows;
 
-pub use rows::{Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey};
+pub use rows::{
+    Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey,
+};

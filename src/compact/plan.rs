@@ -193,7 +193,9 @@ impl Proposal {
 fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal) {
     let Some(settings) = &situation.strategies.eviction else { return };
     let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.covers);
-    for (index, replacements, texts) in evictions(situation.conversation, known.seen.max(covered), &situation.evictor(settings)) {
+    for (index, replacements, texts) in
+        evictions(situation.conversation, known.seen.max(covered), &situation.evictor(settings))
+    {
         let Some(item) = situation.conversation.items.get(index) else { continue };
         if known.evictions.contains_key(&item.chain) {
             continue;

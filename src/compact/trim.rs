@@ -1,6 +1,10 @@
 //! Trim checkpoints: old arguments truncated, older results pruned. No model call; each breaks the
 //! cached prefix once, so it must gain enough to pay for that.
 
+use std::cell::LazyCell;
+
+use crate::wire::SlotKind;
+
 use super::plan::{Actions, Load, Shape, Situation, checkpoint};
 use super::prune::{Pruner, gain, prune};
 use super::rows::{Checkpoint, Cut, Level, Removed};
@@ -51,10 +55,14 @@ pub fn trim(situation: &Situation, scope: Scope) -> Option<Trim> {
     let from = situation.summarized();
     let standing = |item, slot| estimate::standing(situation.conversation, situation.known, (item, slot));
     let gain = |cuts: &[Cut]| gain(situation.conversation, cuts, situation.tokens, &standing);
-    let pinned = pins::pinned_items(situation.conversation);
+    // Reads all calls and results: only where there is something to cut.
+    let pinned = LazyCell::new(|| pins::pinned_items(situation.conversation));
     let free = |cut: &Cut| !edited(situation, cut) && !pinned.contains(&(cut.item, cut.replacement.slot));
     let (mut cuts, mut actions) = (Vec::new(), Actions::default());
-    if let Some(settings) = &situation.strategies.truncate {
+    let bound = Bound::of(situation, from, scope);
+    if let Some(settings) = &situation.strategies.truncate
+        && bound.arguments >= scope.arguments_gain.max(1)
+    {
         let mut found = truncate(situation.conversation, from..scope.arguments_upto, settings, situation.key);
         found.retain(free);
         if !found.is_empty() && gain(&found) >= scope.arguments_gain.max(1) {
@@ -62,9 +70,11 @@ pub fn trim(situation: &Situation, scope: Scope) -> Option<Trim> {
             actions.truncated = true;
         }
     }
-    if let Some(settings) = &situation.strategies.prune {
-        // A trim that breaks the prefix anyway takes the older results along.
-        let least = if actions.truncated { 1 } else { scope.results_gain.max(1) };
+    // A trim that breaks the prefix anyway takes the older results along.
+    let least = if actions.truncated { 1 } else { scope.results_gain.max(1) };
+    if let Some(settings) = &situation.strategies.prune
+        && bound.results >= least
+    {
         let Situation { key, tokens, .. } = *situation;
         let pruner =
             Pruner { settings, key, tokens, folder: situation.workspace, protect: scope.protect, min_gain: least };
@@ -76,6 +86,47 @@ pub fn trim(situation: &Situation, scope: Scope) -> Option<Trim> {
         }
     }
     (!cuts.is_empty()).then(|| assemble(situation, cuts, actions))
+}
+
+/// What cuts could gain at most, in uncalibrated tokens, from counts that are remembered.
+struct Bound {
+    arguments: u64,
+    results: u64,
+}
+
+impl Bound {
+    fn of(situation: &Situation, from: usize, scope: Scope) -> Self {
+        let Situation { conversation, known, strategies, tokens, .. } = *situation;
+        let longest_argument = strategies.truncate.as_ref().map_or(usize::MAX, |settings| settings.max_arg_length);
+        let longest_result = strategies.prune.as_ref().map_or(usize::MAX, |settings| settings.max_output_chars);
+        let (mut bound, mut newer) = (Self { arguments: 0, results: 0 }, 0_u64);
+        for index in (from..scope.results_upto.max(scope.arguments_upto)).rev() {
+            let Some(item) = conversation.items.get(index) else { continue };
+            let long = |longest: usize, arguments: bool| {
+                item.facts.slots.iter().any(|slot| match slot.kind {
+                    SlotKind::Arguments(_) | SlotKind::Input(_) => arguments && slot.span.len() > longest,
+                    SlotKind::Result(_) => !arguments && slot.span.len() > longest,
+                    _ => false,
+                })
+            };
+            let now = known.evictions.get(&item.chain).map(|row| row.tokens.after);
+            let now = || now.unwrap_or_else(|| tokens.count_item(conversation, index));
+            if index < scope.arguments_upto && long(longest_argument, true) {
+                bound.arguments += now();
+            }
+            if index < scope.results_upto && !item.facts.results.is_empty() {
+                if newer >= scope.protect && long(longest_result, false) && !has_edit(situation, index) {
+                    bound.results += now();
+                }
+                newer += now();
+            }
+        }
+        bound
+    }
+}
+
+fn has_edit(situation: &Situation, index: usize) -> bool {
+    !estimate::in_force(situation.known.active.as_deref(), None, index).is_empty()
 }
 
 /// Whether the active checkpoint has replaced that slot already: what was replaced stays as it is.

@@ -1,9 +1,9 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
-pub mod chat_side;
 pub mod canonical;
 mod chat_item;
+pub mod chat_side;
 pub mod conversation;
 mod generations;
 mod media;
