@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
 use crate::wire::{Role, SlotKind};
 
-use super::evict::{Preview, clip, evictions};
+use super::evict::{Preview, clip};
 use super::head::{self, Source};
 use super::plan::{Actions, Situation, load_under, merge};
 use super::rows::{Checkpoint, Cut, Known, Removed, Replacement};
 use super::trim::{Scope, assemble, edited, trim};
-use super::{cuts, estimate};
+use super::{cuts, estimate, pins};
 
 /// Where recovery has to get to, in calibrated tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,9 +147,7 @@ fn on_top(situation: &Situation, base: Option<&Rung>, trim: super::trim::Trim) -
 fn evicted(situation: &Situation) -> Option<Rung> {
     let settings = situation.strategies.eviction.as_ref()?;
     let mut cuts = Vec::new();
-    for (item, replacements, texts) in
-        evictions(situation.conversation, situation.summarized(), &situation.evictor(settings))
-    {
+    for (item, replacements, texts) in situation.evictions(settings, situation.summarized()) {
         let chain = situation.conversation.items.get(item)?.chain;
         if situation.known.evictions.contains_key(&chain) {
             continue;
@@ -242,6 +240,7 @@ struct Whole {
 /// Result and user texts behind the head; what an earlier rung made shorter counts as it is sent now.
 fn tail_texts(situation: &Situation) -> Vec<Whole> {
     let mut whole = Vec::new();
+    let pinned = pins::pinned_items(situation.conversation);
     let items = situation.conversation.items.iter().enumerate();
     for (item, found) in items.skip(situation.summarized()) {
         for (slot, at) in found.facts.slots.iter().enumerate() {
@@ -250,6 +249,7 @@ fn tail_texts(situation: &Situation) -> Vec<Whole> {
                 SlotKind::Text => found.facts.role == Role::User,
                 _ => false,
             };
+            let may = may && !pinned.contains(&(item, slot));
             let Some(text) = may.then(|| situation.conversation.text(item, at)).flatten() else { continue };
             let standing = estimate::standing(situation.conversation, situation.known, (item, slot));
             let tokens = situation.tokens.count_text(standing.unwrap_or(&text));

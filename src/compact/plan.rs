@@ -10,7 +10,7 @@ use super::budget::Budget;
 use super::evict::{Evictor, evictions};
 use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
 use super::tokens::{PER_MESSAGE, Tokens};
-use super::{estimate, head, trim};
+use super::{estimate, head, pins, trim};
 
 /// Everything that planning looks at.
 #[derive(Clone, Copy)]
@@ -193,9 +193,7 @@ impl Proposal {
 fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal) {
     let Some(settings) = &situation.strategies.eviction else { return };
     let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.covers);
-    for (index, replacements, texts) in
-        evictions(situation.conversation, known.seen.max(covered), &situation.evictor(settings))
-    {
+    for (index, replacements, texts) in situation.evictions(settings, known.seen.max(covered)) {
         let Some(item) = situation.conversation.items.get(index) else { continue };
         if known.evictions.contains_key(&item.chain) {
             continue;
@@ -210,10 +208,20 @@ fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal
     }
 }
 
-impl<'a> Situation<'a> {
-    /// What evicting under `settings` needs.
-    pub fn evictor<'b>(&'b self, settings: &'b EvictionSettings) -> Evictor<'b> {
-        Evictor { settings, key: self.key, tokens: self.tokens, folder: self.workspace }
+impl Situation<'_> {
+    /// The evictions that `settings` ask for from item `from` on, without those of pinned texts.
+    pub fn evictions(&self, settings: &EvictionSettings, from: usize) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
+        let evictor = Evictor { settings, key: self.key, tokens: self.tokens, folder: self.workspace };
+        let mut found = evictions(self.conversation, from, &evictor);
+        if found.is_empty() {
+            return found;
+        }
+        let pinned = pins::pinned_items(self.conversation);
+        for (item, replacements, _) in &mut found {
+            replacements.retain(|replacement| !pinned.contains(&(*item, replacement.slot)));
+        }
+        found.retain(|(_, replacements, _)| !replacements.is_empty());
+        found
     }
 }
 
