@@ -1,5 +1,6 @@
-//! The built-in table of context windows, from the vendors' model pages (2025). Conservative: where a family's members
-//! or its hosts differ, the smallest common number, or no entry, which means "unknown" and costs one recovered overflow.
+//! The built-in table of context windows, after the limits that vendors publish; a starting point, which
+//! configuration and learned numbers override. Conservative: where a family's members or its hosts differ, the
+//! smallest common number, or no entry, which means "unknown" and costs one recovered overflow.
 
 use super::budget::Window;
 
@@ -102,8 +103,8 @@ pub fn built_in(model: &str) -> Option<Window> {
     known.max_by_key(|(prefix, ..)| prefix.len()).map(|&(_, input, total)| Window { input, total })
 }
 
-/// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`, `models/…`),
-/// the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
+/// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`,
+/// `models/…`), the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
 fn bare(model: &str) -> String {
     const VENDORS: [&str; 9] = ["us", "eu", "apac", "global", "anthropic", "meta", "mistral", "amazon", "deepseek"];
     let lower = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
