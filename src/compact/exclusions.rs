@@ -80,6 +80,7 @@ pub const SHIPPED: &[&str] = &[
     "Skill",
     "skill",
     "activate_skill",
+    "invoke_skill",
     "load_skill",
     // Signs of life: a word or two.
     "think",
@@ -115,6 +116,7 @@ pub const NEVER_PRUNED: &[&str] = &[
     "Skill",
     "skill",
     "activate_skill",
+    "invoke_skill",
     "load_skill",
 ];
 

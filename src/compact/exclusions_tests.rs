@@ -23,7 +23,7 @@ const AGENTS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "OpenHands",
-        &["str_replace_editor", "file_editor", "think", "task_tracker", "finish"],
+        &["str_replace_editor", "file_editor", "think", "task_tracker", "finish", "invoke_skill"],
         &["execute_bash", "terminal", "browser"],
     ),
     (
