@@ -153,8 +153,9 @@ impl Budget {
         reached(self.trim, estimate) || reached(self.trim_messages, messages)
     }
 
-    /// Whether a request of this estimate would be taken by the provider. True where the window is unknown. Output
-    /// counts up to half of the input window: beyond that the output limit is at fault, not the conversation.
+    /// Whether a request of this estimate would be taken by the provider. True where the window is unknown.
+    /// Output counts up to half of the input window: beyond that the output limit is at fault, not the
+    /// conversation.
     pub fn fits(&self, estimate: u64) -> bool {
         let Some(window) = self.window else { return true };
         let beside_output = window.total.saturating_sub(self.output).max(window.input / 2);
@@ -176,8 +177,8 @@ fn share(window: Option<Window>, part: u64, most: u64) -> u64 {
     window.map_or(most, |window| percent(window.input, part).min(most))
 }
 
-/// min(0.95 · input, total − max(output, reserved)), never below half of input; reserved is at most a third of
-/// the window. A fixed trigger is bounded by the window alone.
+/// min(0.95 · input, total − max(output, reserved)), never below half of input; reserved is at most a third
+/// of the window. A fixed trigger is bounded by the window alone.
 fn summary_trigger(settings: &CompactionSettings, window: Option<Window>, output: u64) -> Option<u64> {
     match (settings.trigger_tokens, window) {
         (Auto::Fixed(0), _) | (Auto::Auto, None) => None,
@@ -223,10 +224,10 @@ fn protect(prune: Option<&PruneSettings>, window: Option<Window>) -> u64 {
     }
 }
 
-/// The least length of a body, in bytes, at which a planned strategy could do anything: smaller bodies need no reading
-/// unless they [carry media](carries_media), whose tokens bytes do not bound. Tokens and characters are never more than
-/// bytes; calibration may raise an estimate threefold. `usize::MAX` where nothing is planned. Overflow
-/// recovery is not: it reads the body when the error has come.
+/// The least length of a body, in bytes, at which a planned strategy could do anything: smaller bodies need
+/// no reading unless they [carry media](carries_media), whose tokens bytes do not bound. Tokens and
+/// characters are never more than bytes; calibration may raise an estimate threefold. `usize::MAX` where
+/// nothing is planned. Overflow recovery is not: it reads the body when the error has come.
 pub fn floor_bytes(strategies: &Strategies, window: Option<Window>) -> usize {
     let budget = Budget::new(strategies, window, Some(u64::MAX));
     let eviction = strategies.eviction.as_ref().map(|settings| {

@@ -1,8 +1,9 @@
 //! Eviction: one oversized result becomes its head, a pointer and its tail, at first sight and for ever.
 //!
-//! A page that the model reads back from `/_compactproxy/evicted/` is a tool result like any other. It needs no exemption:
-//! a page below the limit is not evicted, and the pointer proposes pages that are. A page asked for too large is evicted
-//! in its turn, which costs one call and leads nowhere else; the whole text read back has the same id again.
+//! A page that the model reads back from `/_compactproxy/evicted/` is a tool result like any other. It needs
+//! no exemption: a page below the limit is not evicted, and the pointer proposes pages that are. A page asked
+//! for too large is evicted in its turn, which costs one call and leads nowhere else; the whole text read
+//! back has the same id again.
 
 use crate::config::EvictionSettings;
 use crate::wire::{Conversation, SlotKind};
@@ -22,7 +23,8 @@ pub struct Evictor<'a> {
     pub folder: Option<&'a str>,
 }
 
-/// The evictions of oversized results among the items from `from` on: the item, its new texts, and what they take out.
+/// The evictions of oversized results among the items from `from` on: the item, its new texts, and what they
+/// take out.
 pub fn evictions(
     conversation: &Conversation<'_>,
     from: usize,
@@ -36,8 +38,8 @@ pub fn evictions(
         .collect()
 }
 
-/// The text that takes an evicted text's place: a function of the text, its id and the settings alone. The preview
-/// shrinks to a quarter of a short text, so that a low limit still has an effect.
+/// The text that takes an evicted text's place: a function of the text, its id and the settings alone. The
+/// preview shrinks to a quarter of a short text, so that a low limit still has an effect.
 pub fn stub(text: &str, id: TextId, settings: &EvictionSettings, folder: Option<&str>) -> String {
     let preview = settings.preview_chars.min(text.chars().count() / 4);
     let page = (settings.max_result_chars / 2).clamp(1, 8_000);
@@ -53,8 +55,8 @@ pub struct Preview {
     pub page: usize,
 }
 
-/// Head, pointer and tail of a text. Cut after a line end where one is within a quarter of the preview, never inside a
-/// character or before its combining marks. May be longer than a short text: the caller compares.
+/// Head, pointer and tail of a text. Cut after a line end where one is within a quarter of the preview, never
+/// inside a character or before its combining marks. May be longer than a short text: the caller compares.
 pub fn clip(text: &str, id: TextId, preview: Preview, folder: Option<&str>) -> String {
     let (head_end, tail_start) = (head_end(text, preview.chars), tail_start(text, preview.chars));
     let head = text.get(..head_end).unwrap_or_default();
@@ -74,7 +76,7 @@ pub fn clip(text: &str, id: TextId, preview: Preview, folder: Option<&str>) -> S
 }
 
 /// End of the head in bytes: at most `chars` characters.
-pub(super) fn head_end(text: &str, chars: usize) -> usize {
+fn head_end(text: &str, chars: usize) -> usize {
     let Some((most, _)) = text.char_indices().nth(chars) else { return text.len() };
     let least = text.char_indices().nth(chars - chars / 4).map_or(0, |(at, _)| at);
     match text.get(least..most).and_then(|end| end.rfind('\n')) {
@@ -91,6 +93,7 @@ fn tail_start(text: &str, chars: usize) -> usize {
     let start_of = |count: usize| text.char_indices().rev().nth(count.max(1) - 1).map_or(0, |(at, _)| at);
     let (least, most) = (start_of(chars), start_of(chars - chars / 4));
     match text.get(least..most).and_then(|start| start.find('\n')) {
+        _ if text.get(..least).is_some_and(|before| before.ends_with('\n')) => least,
         Some(at) => least + at + 1,
         None => {
             let rest = text.get(least..).unwrap_or_default();

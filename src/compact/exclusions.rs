@@ -2,14 +2,14 @@
 
 use crate::wire::Conversation;
 
-/// The shipped `excluded_tools`: tools that page themselves, or whose answers are tiny or pinned. Patterns with `*`;
-/// case matters. A listed tool is still evicted beyond `excluded_limit_factor` times the limit, so a listed
-/// tool that breaks its promise (a one-line file of megabytes) cannot end a run.
+/// The shipped `excluded_tools`: tools that page themselves, or whose answers are tiny or pinned. Patterns
+/// with `*`; case matters. A listed tool is still evicted beyond `excluded_limit_factor` times the limit, so
+/// a listed tool that breaks its promise (a one-line file of megabytes) cannot end a run.
 ///
-/// Deliberately absent: shells (`Bash`, `bash`, `execute`, `exec_command`, `run_shell_command`, `terminal`, …), whose
-/// output has no bound; search (`grep*`, `Glob`, `search_files`, …), which counts matches but not their length;
-/// the web and browsers; sub-agents (`Task`, `task`); and `read_many_files`, which joins every file that a
-/// glob names: each can be read again by itself.
+/// Deliberately absent: shells (`Bash`, `bash`, `execute`, `exec_command`, `run_shell_command`, `terminal`,
+/// …), whose output has no bound; search (`grep*`, `Glob`, `search_files`, …), which counts matches but not
+/// their length; the web and browsers; sub-agents (`Task`, `task`); and `read_many_files`, which joins every
+/// file that a glob names: each can be read again by itself.
 pub const SHIPPED: &[&str] = &[
     // Readers with a line range or a window of their own: an evicted page would be read again at once.
     "read_file",
@@ -80,6 +80,7 @@ pub const SHIPPED: &[&str] = &[
     "Skill",
     "skill",
     "activate_skill",
+    "invoke_skill",
     "load_skill",
     // Signs of life: a word or two.
     "think",
@@ -88,8 +89,9 @@ pub const SHIPPED: &[&str] = &[
     "submit_and_exit",
 ];
 
-/// Tools whose older results are never pruned: look-ups of what was put aside, plans and skills in force. File reads
-/// are not here: a pruned read keeps its head, its tail and a pointer to the exact text, and the file can be read again.
+/// Tools whose older results are never pruned: look-ups of what was put aside, plans and skills in force.
+/// File reads are not here: a pruned read keeps its head, its tail and a pointer to the exact text, and the
+/// file can be read again.
 pub const NEVER_PRUNED: &[&str] = &[
     "memory_*",
     "session_*",
@@ -114,11 +116,12 @@ pub const NEVER_PRUNED: &[&str] = &[
     "Skill",
     "skill",
     "activate_skill",
+    "invoke_skill",
     "load_skill",
 ];
 
-/// Whether a tool is named by one of the patterns: by its whole name, or by what is left without the prefix of a
-/// server or namespace (`mcp__files__read_file`, `functions.read_file`).
+/// Whether a tool is named by one of the patterns: by its whole name, or by what is left without the prefix
+/// of a server or namespace (`mcp__files__read_file`, `functions.read_file`).
 pub fn excluded<P: AsRef<str>>(name: &str, patterns: &[P]) -> bool {
     let short = bare_names(name);
     patterns.iter().any(|pattern| {
@@ -152,8 +155,8 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Name of the tool whose call result `result` of item `item` answers: that of the nearest call before it with
-/// this id (ids are reused), or the id itself for a legacy function result.
+/// Name of the tool whose call result `result` of item `item` answers: that of the nearest call before it
+/// with this id (ids are reused), or the id itself for a legacy function result.
 pub fn tool_of<'c>(conversation: &'c Conversation<'_>, item: usize, result: usize) -> Option<&'c str> {
     let id = conversation.items.get(item)?.facts.results.get(result)?;
     let before = conversation.items.get(..item)?;

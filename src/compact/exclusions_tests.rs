@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compact::fixture::{Chat, call, result, user};
 
-/// Agent, tools that are left alone, tools that are not. Names as the agents' own sources and recorded requests have them.
+/// Agent, tools of its that are left alone, tools that are not.
 const AGENTS: &[(&str, &[&str], &[&str])] = &[
     ("Codex", &["apply_patch", "update_plan"], &["exec_command", "write_stdin", "shell", "exec", "tool_search"]),
     (
@@ -23,7 +23,7 @@ const AGENTS: &[(&str, &[&str], &[&str])] = &[
     ),
     (
         "OpenHands",
-        &["str_replace_editor", "file_editor", "think", "task_tracker", "finish"],
+        &["str_replace_editor", "file_editor", "think", "task_tracker", "finish", "invoke_skill"],
         &["execute_bash", "terminal", "browser"],
     ),
     (

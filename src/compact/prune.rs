@@ -24,19 +24,20 @@ pub struct Pruner<'a> {
     pub min_gain: u64,
 }
 
-/// The text that stands for a slot (item, slot) in the body as it is sent now, where it is not the client's own: an earlier
-/// edit of a checkpoint, or an eviction.
+/// The text that stands for a slot (item, slot) in the body as it is sent now, where it is not the client's
+/// own: an earlier edit of a checkpoint, or an eviction.
 pub type Standing<'a> = dyn Fn(usize, usize) -> Option<&'a str> + 'a;
 
 /// Characters of a page that a pointer proposes.
 const PAGE: usize = 4_000;
 
-/// The cuts of older results in a range of items, oldest first; none where they would gain less than `min_gain` together.
+/// The cuts of older results in a range of items, oldest first; none where they would gain less than
+/// `min_gain` together.
 ///
-/// Walking back from the end of the range, results stay until those behind them reach `protect` tokens as sent; of the others, each text
-/// longer than `max_output_chars` keeps half of that as head and half as tail. New texts are made from the client's bytes,
-/// never from a stub; gains are counted against what `standing` says is sent. Tools in
-/// [`NEVER_PRUNED`] keep their results and take no part in the protected tokens.
+/// Walking back from the end of the range, results stay until those behind them reach `protect` tokens as
+/// sent; of the others, each text longer than `max_output_chars` keeps half of that as head and half as tail.
+/// New texts are made from the client's bytes, never from a stub; gains are counted against what `standing`
+/// says is sent. Tools in [`NEVER_PRUNED`] keep their results and take no part in the protected tokens.
 pub fn prune(
     conversation: &Conversation<'_>,
     range: Range<usize>,

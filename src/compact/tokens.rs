@@ -258,8 +258,8 @@ impl Memo {
     }
 }
 
-/// Cuts a text where both vocabularies' patterns end a piece whatever stands around, so that the pieces' counts
-/// add up to the text's; runs without such a place are cut at [`MAX_PIECE`].
+/// Cuts a text where both vocabularies' patterns end a piece whatever stands around, so that the pieces'
+/// counts add up to the text's; runs without such a place are cut at [`MAX_PIECE`].
 struct Pieces<'t> {
     rest: &'t str,
 }
@@ -317,7 +317,8 @@ impl Class {
 }
 
 /// Whether a piece always ends between two such bytes. The patterns look ahead only from white space, join a
-/// word with one sign before it and a contraction behind it, and signs with the line ends and slashes after them.
+/// word with one sign before it and a contraction behind it, and signs with the line ends and slashes after
+/// them.
 fn ends_piece(before: Class, next: Class) -> bool {
     use Class::{Apostrophe, Blank, Digit, Letter, LineEnd, Punctuation, Slash, Unknown};
     match (before, next) {

@@ -1,9 +1,11 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::compact::fixture::{Chat, Message, call, result, says, user};
+use crate::wire::{Dialect, Item, Role, Slot};
 
 fn exact(text: &str) -> u64 {
     Vocabulary::O200k.core().unwrap().encode_ordinary(text).len() as u64
@@ -117,6 +119,37 @@ fn an_item_is_its_texts_names_and_media() {
     assert_eq!(tokens.total(&conversation), items + tokens.overhead(&conversation) + 3);
     let older = Tokens::for_model(Some("gpt-4"));
     assert_eq!(older.count_item(&conversation, 1), older.count_item(&conversation, 1));
+}
+
+/// Unknown members count by bytes, reasoning as text, what cannot be decoded as it is spelt.
+#[test]
+fn other_slots() {
+    let body = br#"{"role":"user","name":"abcdefgh","reasoning":"some words","content":"\ud800 hi"}"#;
+    let at = |value: &str| {
+        let start = memchr::memmem::find(body, value.as_bytes()).unwrap();
+        start..start + value.len()
+    };
+    let kinds = [
+        (r#""abcdefgh""#, SlotKind::Other),
+        (r#""some words""#, SlotKind::Reasoning),
+        (r#""\ud800 hi""#, SlotKind::Text),
+    ];
+    let slots = kinds.iter().map(|&(value, kind)| Slot { span: at(value), kind }).collect();
+    let facts = Facts {
+        role: Role::User,
+        slots,
+        calls: Vec::new(),
+        results: Vec::new(),
+        media: Vec::new(),
+        text_bytes: body.len(),
+        canonical: [0; 32],
+        tokens: OnceLock::new(),
+    };
+    let item = Item { span: 0..body.len(), facts: Arc::new(facts), chain: [0; 32] };
+    let (fields, lead) = (Default::default(), Vec::new());
+    let conversation = Conversation { dialect: Dialect::Chat, body, fields, lead, items: vec![item] };
+    let spelt = exact("some words") + exact(r#""\ud800 hi""#);
+    assert_eq!(Tokens::default().count_item(&conversation, 0), 3 + spelt + 4);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Argument truncation: long strings in the arguments of old calls are clipped, the JSON around them keeps its spelling (C6).
+//! Argument truncation: long strings in the arguments of old calls are clipped, the JSON around them keeps
+//! its spelling (C6).
 //!
-//! Works on the client's bytes alone: whatever was replaced before wins over what is proposed here, and the caller drops the
-//! cuts of pinned calls (plans, todo lists).
+//! Works on the client's bytes alone: whatever was replaced before wins over what is proposed here, and the
+//! caller drops the cuts of pinned calls (plans, todo lists).
 
 use std::ops::Range;
 
@@ -14,8 +15,8 @@ use crate::wire::{Conversation, SlotKind};
 use super::evict::whole_character;
 use super::{Cut, Removed, Replacement, TextKey};
 
-/// Clips the arguments and custom inputs of the calls in a range of items. Each cut is smaller than what it replaces; whether
-/// they gain enough together is for the caller to say.
+/// Clips the arguments and custom inputs of the calls in a range of items. Each cut is smaller than what it
+/// replaces; whether they gain enough together is for the caller to say.
 pub fn truncate(
     conversation: &Conversation<'_>,
     range: Range<usize>,
@@ -48,8 +49,8 @@ pub fn truncate(
     cuts
 }
 
-/// Clips the long string values of a JSON text, at any depth, and leaves all else as it is spelt. `None` where it is not
-/// JSON or nothing is gained.
+/// Clips the long string values of a JSON text, at any depth, and leaves all else as it is spelt. `None`
+/// where it is not JSON or nothing is gained.
 fn clip_arguments(json: &str, settings: &TruncateSettings, key: &TextKey) -> Option<(String, Vec<Removed>)> {
     serde_json::from_str::<IgnoredAny>(json).ok()?;
     let (mut clipped, mut removed, mut copied) = (String::new(), Vec::new(), 0);
@@ -99,8 +100,8 @@ fn string_end(json: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Head of a text and the truncation text, `max_arg_length` characters at most. `None` where the text is not longer than that,
-/// was clipped before, or would not get smaller.
+/// Head of a text and the truncation text, `max_arg_length` characters at most. `None` where the text is not
+/// longer than that, was clipped before, or would not get smaller.
 fn clip_string(text: String, settings: &TruncateSettings, key: &TextKey) -> Option<(String, Removed)> {
     let chars = text.chars().count();
     if chars <= settings.max_arg_length || ends_with_template(&text, &settings.truncation_text) {

@@ -1,5 +1,6 @@
-//! The built-in table of context windows, from the vendors' model pages (2025). Conservative: where a family's members
-//! or its hosts differ, the smallest common number, or no entry, which means "unknown" and costs one recovered overflow.
+//! The built-in table of context windows, after the limits that vendors publish; a starting point, which
+//! configuration and learned numbers override. Conservative: where a family's members or its hosts differ, the
+//! smallest common number, or no entry, which means "unknown" and costs one recovered overflow.
 
 use super::budget::Window;
 
@@ -23,6 +24,7 @@ const TABLE: &[(&str, u64, u64)] = &[
     ("gpt-5-chat", 128_000, 128_000),
     ("gpt-5.1-chat", 128_000, 128_000),
     ("gpt-5.2-chat", 128_000, 128_000),
+    ("gpt-5.3-codex-spark", 128_000, 128_000),
     ("gpt-oss", 131_072, 131_072),
     ("o1", 200_000, 200_000),
     ("o1-mini", 128_000, 128_000),
@@ -78,7 +80,9 @@ const TABLE: &[(&str, u64, u64)] = &[
     ("moonshot-v1-128k", 131_072, 131_072),
     // Z.ai
     ("glm-4.5", 128_000, 128_000),
+    ("glm-4.5v", 64_000, 64_000),
     ("glm-4.6", 200_000, 200_000),
+    ("glm-4.6v", 128_000, 128_000),
     ("glm-4.7", 200_000, 200_000),
     // xAI
     ("grok-2", 131_072, 131_072),
@@ -102,8 +106,8 @@ pub fn built_in(model: &str) -> Option<Window> {
     known.max_by_key(|(prefix, ..)| prefix.len()).map(|&(_, input, total)| Window { input, total })
 }
 
-/// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`, `models/…`),
-/// the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
+/// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`,
+/// `models/…`), the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
 fn bare(model: &str) -> String {
     const VENDORS: [&str; 9] = ["us", "eu", "apac", "global", "anthropic", "meta", "mistral", "amazon", "deepseek"];
     let lower = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
