@@ -1,6 +1,9 @@
 pub mod answer;
 pub mod cache;
+pub mod encoding;
 pub mod profiles;
+pub mod provider;
+mod reply;
 pub mod request;
 pub mod rules;
 pub mod script;
