@@ -63,7 +63,7 @@ impl Answer {
         let mut message = json!({"role": "assistant", "content": self.text, "refusal": self.refusal});
         if let Some(object) = message.as_object_mut() {
             if !self.calls.is_empty() {
-                let calls: Vec<Value> = self.calls.iter().map(|call| whole_call(call)).collect();
+                let calls: Vec<Value> = self.calls.iter().map(ToolCall::json).collect();
                 object.insert("tool_calls".to_owned(), calls.into());
             }
             if let Some(reasoning) = &self.reasoning {
@@ -85,8 +85,7 @@ impl Answer {
     /// The answer as events: the role, deltas, the finish reason, the usage where asked for, `[DONE]`.
     pub fn events(&self, request: &ChatRequest, usage: Usage) -> Vec<Bytes> {
         let mut deltas = vec![json!({"role": "assistant", "content": "", "refusal": null})];
-        let texts =
-            [("reasoning_content", &self.reasoning), ("content", &self.text), ("refusal", &self.refusal)];
+        let texts = [("reasoning_content", &self.reasoning), ("content", &self.text), ("refusal", &self.refusal)];
         for (key, text) in texts {
             deltas.extend(chunks(text.as_deref().unwrap_or_default()).map(|chunk| json!({ key: chunk })));
         }
@@ -94,13 +93,12 @@ impl Answer {
             let function = json!({"name": call.name, "arguments": ""});
             let opening = json!({"index": index, "id": call.id, "type": "function", "function": function});
             deltas.push(json!({"tool_calls": [opening]}));
-            deltas.extend(chunks(&call.arguments).map(|chunk| {
-                json!({"tool_calls": [{"index": index, "function": {"arguments": chunk}}]})
-            }));
+            deltas.extend(
+                chunks(&call.arguments)
+                    .map(|chunk| json!({"tool_calls": [{"index": index, "function": {"arguments": chunk}}]})),
+            );
         }
-        let choice = |delta: Value, finish: Option<&str>| {
-            json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}])
-        };
+        let choice = |delta: Value, finish: Option<&str>| json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]);
         let mut bodies: Vec<(Value, Value)> =
             deltas.into_iter().map(|delta| (choice(delta, None), Value::Null)).collect();
         bodies.push((choice(json!({}), Some(self.finish())), Value::Null));
@@ -109,6 +107,14 @@ impl Answer {
         }
         let events = bodies.into_iter().map(|(choices, usage)| event(request, &choices, &usage));
         events.chain([Bytes::from_static(b"data: [DONE]\n\n")]).collect()
+    }
+}
+
+impl ToolCall {
+    /// The call as it stands in a message.
+    pub fn json(&self) -> Value {
+        let function = json!({"name": self.name, "arguments": self.arguments});
+        json!({"id": self.id, "type": "function", "function": function})
     }
 }
 
@@ -126,11 +132,6 @@ impl Usage {
 
 fn id(request: &ChatRequest) -> String {
     format!("chatcmpl-demo{:06}", request.index)
-}
-
-fn whole_call(call: &ToolCall) -> Value {
-    let function = json!({"name": call.name, "arguments": call.arguments});
-    json!({"id": call.id, "type": "function", "function": function})
 }
 
 fn event(request: &ChatRequest, choices: &Value, usage: &Value) -> Bytes {

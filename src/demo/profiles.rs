@@ -127,8 +127,7 @@ fn template(body: &Value) -> Result<(), Violation> {
             "assistant" if matches!(before, "tool" | "function") => {}
             _ if now == expected => expected = if now == "user" { "assistant" } else { "user" },
             _ => {
-                let text =
-                    "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...";
+                let text = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...";
                 return Err(jinja("D3", text));
             }
         }
@@ -190,8 +189,7 @@ fn gemini_order(body: &Value) -> Result<(), Violation> {
             }
             (calls, results) = (tool_calls(message).len(), 0);
             if calls > 0 && !matches!(before, "user" | "tool") {
-                let text =
-                    "Please ensure that function call turn comes immediately after a user turn or after a function response turn.";
+                let text = "Please ensure that function call turn comes immediately after a user turn or after a function response turn.";
                 return Err(google("D9", text));
             }
         }

@@ -48,7 +48,7 @@ impl Default for Settings {
             rules: Rules::default(),
             behaviour: Behaviour::default(),
             encoding: Encoding::Identity,
-            models: vec![("demo-coder".to_owned(), None)],
+            models: vec![(super::MODEL.to_owned(), None)],
         }
     }
 }

@@ -42,12 +42,7 @@ pub(super) async fn send(
     }
 }
 
-async fn say(
-    answer: &Answer,
-    request: &ChatRequest,
-    usage: Usage,
-    encoding: Encoding,
-) -> io::Result<Response<Body>> {
+async fn say(answer: &Answer, request: &ChatRequest, usage: Usage, encoding: Encoding) -> io::Result<Response<Body>> {
     let mut response = head(request);
     if encoding != Encoding::Identity {
         response = response.header(header::CONTENT_ENCODING, encoding.name());

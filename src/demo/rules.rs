@@ -206,7 +206,8 @@ fn pairing(list: &[Value]) -> Result<(), Violation> {
                 return Err(invalid("C12", text, Some(&format!("messages.[{i}].role")), None));
             }
         } else if waiting.is_some() {
-            let text = "An assistant message with 'function_call' must be followed by a function message responding to it.";
+            let text =
+                "An assistant message with 'function_call' must be followed by a function message responding to it.";
             return Err(invalid("C12", text, Some(&format!("messages.[{i}].role")), None));
         }
         calls = ids(message);
@@ -250,9 +251,7 @@ fn content(at: &str, message: &Value, types: &[&str], rule: &'static str) -> Res
         None | Some(Value::Null) => Err(null_content(rule, at)),
         Some(Value::String(text)) => bounded("C8", &format!("{at}.content"), text, MAX_STRING_CHARS),
         Some(Value::Array(list)) => parts(at, list, types, rule),
-        Some(other) => {
-            Err(wrong_type(rule, &format!("{at}.content"), "one of a string or array of objects", other))
-        }
+        Some(other) => Err(wrong_type(rule, &format!("{at}.content"), "one of a string or array of objects", other)),
     }
 }
 
@@ -343,8 +342,9 @@ fn missing(rule: &'static str, at: &str) -> Violation {
 }
 
 fn empty_array(rule: &'static str, at: &str) -> Violation {
-    let text =
-        format!("Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead.");
+    let text = format!(
+        "Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead."
+    );
     invalid(rule, &text, Some(at), Some("empty_array"))
 }
 

@@ -157,7 +157,9 @@ impl Fault {
                 refusal: Some("I'm sorry, but I can't help with that.".to_owned()),
                 ..Answer::default()
             }),
-            Self::CutShort => Reply::Say(Answer { finish: Some("length"), ..Answer::text("## SESSION INTENT\nThe us") }),
+            Self::CutShort => {
+                Reply::Say(Answer { finish: Some("length"), ..Answer::text("## SESSION INTENT\nThe us") })
+            }
             Self::Verbose => Reply::Say(Answer::text("and then some more ".repeat(request.body_len / 16 + 1))),
             Self::NotUtf8 => not_utf8(request),
             Self::Disconnect => Reply::HangUp,
@@ -182,7 +184,8 @@ impl Fault {
 
 fn not_utf8(request: &ChatRequest) -> Reply {
     let (kind, body) = if request.stream() {
-        let event = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xff\xfe\"},\"finish_reason\":null}]}\n\n";
+        let event =
+            b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xff\xfe\"},\"finish_reason\":null}]}\n\n";
         ("text/event-stream", Bytes::from_static(event))
     } else {
         let body = b"{\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\xff\xfe\"},\"finish_reason\":\"stop\"}]}";

@@ -137,7 +137,8 @@ fn llama_cpp(misfit: Misfit) -> Value {
     if matches!(misfit, Misfit::Budget { .. }) {
         return json!({"error": {"code": 400, "message": requested(misfit), "type": "invalid_request_error", "n_predict": output}});
     }
-    let text = format!("request ({input} tokens) exceeds the available context size ({limit} tokens), try increasing it");
+    let text =
+        format!("request ({input} tokens) exceeds the available context size ({limit} tokens), try increasing it");
     json!({"error": {"code": 400, "message": text, "type": "exceed_context_size_error", "n_prompt_tokens": input, "n_ctx": limit}})
 }
 

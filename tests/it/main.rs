@@ -1,3 +1,4 @@
 //! End-to-end tests: real sockets, the real program in this process.
 
+mod provider;
 mod support;
