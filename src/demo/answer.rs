@@ -160,3 +160,7 @@ fn chunks(text: &str) -> impl Iterator<Item = &str> {
         (!chunk.is_empty()).then_some(chunk)
     })
 }
+
+#[cfg(test)]
+#[path = "tests/answer.rs"]
+mod tests;

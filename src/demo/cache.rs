@@ -44,3 +44,7 @@ fn common_prefix(a: &[Arc<[u32]>], b: &[Arc<[u32]>]) -> usize {
     }
     length
 }
+
+#[cfg(test)]
+#[path = "tests/cache.rs"]
+mod tests;

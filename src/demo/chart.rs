@@ -69,12 +69,11 @@ pub fn chart(screen: Screen, raw: &[u64], sent: &[u64], window: u64) -> String {
         for column in (0..shown).map(|i| i * columns / shown) {
             let value = |series: &[u64]| series.get(column).copied().unwrap_or_default();
             let cell = cell(row, value(raw) / unit, value(sent) / unit, line);
-            let painted = if cell == '█' || BLOCKS.contains(&cell) {
-                cell.to_string()
-            } else {
-                screen.paint(Paint::Dim, &cell.to_string())
+            let painted = match cell {
+                '·' | '┄' | '↑' => screen.paint(Paint::Dim, &cell.to_string().repeat(wide)),
+                _ => cell.to_string().repeat(wide),
             };
-            text.push_str(&painted.repeat(wide));
+            text.push_str(&painted);
         }
         text.push('\n');
     }
@@ -98,3 +97,7 @@ fn cell(row: usize, raw: u64, sent: u64, line: usize) -> char {
         false => ' ',
     }
 }
+
+#[cfg(test)]
+#[path = "tests/chart.rs"]
+mod tests;

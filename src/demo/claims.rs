@@ -139,3 +139,7 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
         claim(evidence.elapsed < TIME, format!("all this took {:.1} s", evidence.elapsed.as_secs_f64())),
     ]
 }
+
+#[cfg(test)]
+#[path = "tests/claims.rs"]
+mod tests;

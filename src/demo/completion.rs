@@ -111,3 +111,7 @@ impl Completion {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "tests/completion.rs"]
+mod tests;

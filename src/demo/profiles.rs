@@ -250,3 +250,7 @@ fn bedrock(body: &Value) -> Result<(), Violation> {
         ))),
     }
 }
+
+#[cfg(test)]
+#[path = "tests/profiles.rs"]
+mod tests;

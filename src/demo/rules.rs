@@ -375,3 +375,7 @@ fn unknown_value(rule: &'static str, at: &str, value: &str, known: &str) -> Viol
 pub fn conversation(body: &Value) -> impl Iterator<Item = (usize, &Value)> {
     messages(body).iter().enumerate().filter(|(_, message)| !matches!(role(message), "system" | "developer"))
 }
+
+#[cfg(test)]
+#[path = "tests/rules.rs"]
+mod tests;

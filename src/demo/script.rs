@@ -225,3 +225,7 @@ pub fn summary(request: &ChatRequest) -> String {
          ## NEXT STEPS\nGo on with the first open entry of the plan, then run the tests again."
     )
 }
+
+#[cfg(test)]
+#[path = "tests/script.rs"]
+mod tests;

@@ -260,3 +260,7 @@ fn tools() -> Value {
         plan,
     ])
 }
+
+#[cfg(test)]
+#[path = "tests/session.rs"]
+mod tests;

@@ -212,3 +212,7 @@ fn events(events: &[Value]) -> Refused {
     let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     Refused { status: 200, content_type: "text/event-stream", gzip: false, body: body.into() }
 }
+
+#[cfg(test)]
+#[path = "tests/surfaces.rs"]
+mod tests;

@@ -152,3 +152,7 @@ fn tool_of(raw: &[Value], id: &str) -> String {
     let call = calls.find(|call| call.get("id").and_then(Value::as_str) == Some(id));
     call.and_then(|call| call.pointer("/function/name")?.as_str()).unwrap_or("a tool").to_owned()
 }
+
+#[cfg(test)]
+#[path = "tests/trace.rs"]
+mod tests;

@@ -184,3 +184,7 @@ fn render_part(part: &Value, tokens: &mut Vec<u32>) {
     tokens.extend(identity.as_bytes().iter().map(|byte| START | u32::from(*byte) << 8));
     tokens.resize(tokens.len() + MEDIA - 33, MEDIA_ID);
 }
+
+#[cfg(test)]
+#[path = "tests/window.rs"]
+mod tests;
