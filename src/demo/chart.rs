@@ -78,9 +78,9 @@ pub fn chart(screen: Screen, raw: &[u64], sent: &[u64], window: u64) -> String {
         text.push('\n');
     }
     text.push_str(&format!("{}└{}\n", " ".repeat(AXIS - 1), "─".repeat(shown * wide)));
-    let last = columns.to_string();
+    let last = format!("call {columns}");
     let gap = (shown * wide).saturating_sub(1 + last.len());
-    text.push_str(&format!("{}1{}{last}  turn\n", " ".repeat(AXIS), " ".repeat(gap)));
+    text.push_str(&format!("{}1{}{last}\n", " ".repeat(AXIS), " ".repeat(gap)));
     text
 }
 

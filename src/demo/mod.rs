@@ -32,7 +32,7 @@ use self::account::Account;
 use self::agent::{Agent, Outcome, Run};
 use self::chart::Screen;
 use self::claims::{Evidence, ReadBack};
-use self::provider::{Exchange, Provider, Settings, Verdict};
+use self::provider::{Exchange, Origin, Provider, Settings, Verdict};
 use self::session::{RULE, Session, coding_session};
 use self::window::Limit;
 
@@ -99,7 +99,7 @@ pub async fn run<G>(
         same_history: run.history == whole.history && whole.outcome == Outcome::Finished,
         passages: trace::passages(&run, &exchanges),
         proxied: Account::of(&exchanges),
-        side: Account::of(exchanges.iter().filter(|exchange| trace::is_side_call(exchange))),
+        side: Account::of(exchanges.iter().filter(|exchange| exchange.origin == Origin::SideCall)),
         refused: exchanges.iter().filter(|exchange| exchange.verdict == Verdict::Overflow).count(),
         violations: real.violations(),
         without_rule: without_rule(&exchanges),
@@ -128,7 +128,7 @@ fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
         return;
     }
     let exchanges = provider.completions();
-    let last = exchanges.iter().rev().find(|exchange| !trace::is_side_call(exchange));
+    let last = exchanges.iter().rev().find(|exchange| exchange.origin == Origin::Agent);
     let last = last.map_or(0, |exchange| exchange.usage.prompt);
     if last >= SHRINK_AT {
         let window = last.max(SHRUNK);
@@ -140,7 +140,7 @@ fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
 /// How many of the agent's requests arrived without the user's rule, word for word.
 fn without_rule(exchanges: &[Exchange]) -> usize {
     let accepted = exchanges.iter().filter(|exchange| exchange.verdict == Verdict::Accepted);
-    let asked = accepted.filter(|exchange| !trace::is_side_call(exchange));
+    let asked = accepted.filter(|exchange| exchange.origin == Origin::Agent);
     asked.filter(|exchange| memchr::memmem::find(&exchange.body, RULE.as_bytes()).is_none()).count()
 }
 

@@ -22,7 +22,7 @@ use super::encoding::{self, Encoding};
 use super::reply;
 use super::request::ChatRequest;
 use super::rules::{self, Rules, Violation};
-use super::script::{Behaviour, Reply};
+use super::script::{Behaviour, Reply, asks_for_summary};
 use super::surfaces::{Refused, Surface};
 use super::window::{Counter, Limit, Misfit, Prompt, count, fits};
 
@@ -68,6 +68,15 @@ pub enum Verdict {
     Other,
 }
 
+/// Whose idea a request was, by what it asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Origin {
+    #[default]
+    Agent,
+    /// A proxy's: its last user message asks for a summary.
+    SideCall,
+}
+
 /// One request and how it fared.
 #[derive(Debug, Clone)]
 pub struct Exchange {
@@ -78,6 +87,7 @@ pub struct Exchange {
     /// The body as received, before any decoding.
     pub body: Bytes,
     pub verdict: Verdict,
+    pub origin: Origin,
     /// Tokens; zero for what was not counted or not accepted, except `prompt`, which is there for all
     /// that was counted.
     pub usage: Usage,
@@ -188,6 +198,7 @@ struct Received {
     target: String,
     headers: HeaderMap,
     body: Bytes,
+    origin: Origin,
 }
 
 /// Why a completion is not answered by the behaviour.
@@ -204,7 +215,7 @@ impl Shared {
         let received = body.collect().await;
         let cut = received.is_err();
         let body = received.map(|body| body.to_bytes()).unwrap_or_default();
-        let received = Received { method: head.method, target, headers: head.headers, body };
+        let received = Received { method: head.method, target, headers: head.headers, body, origin: Origin::Agent };
         if cut {
             let violation = rules::invalid("P1", "The body ended before its length.", None, None);
             lock(&self.violations).push(violation);
@@ -236,9 +247,12 @@ impl Shared {
         json!({"object": "list", "data": models.collect::<Vec<_>>()})
     }
 
-    async fn complete(&self, received: Received) -> io::Result<Response<Body>> {
+    async fn complete(&self, mut received: Received) -> io::Result<Response<Body>> {
         let accepted = encoding::accepted(&received.headers, self.settings.encoding);
         let parsed = self.parse(&received).await;
+        if parsed.as_ref().is_ok_and(asks_for_summary) {
+            received.origin = Origin::SideCall;
+        }
         let judged = parsed.and_then(|request| self.judge(request));
         let (request, prompt) = match judged {
             Ok(judged) => judged,
@@ -286,8 +300,8 @@ impl Shared {
     }
 
     fn record(&self, received: Received, verdict: Verdict, usage: Usage) {
-        let Received { method, target, headers, body } = received;
-        lock(&self.exchanges).push(Exchange { method, target, headers, body, verdict, usage });
+        let Received { method, target, headers, body, origin } = received;
+        lock(&self.exchanges).push(Exchange { method, target, headers, body, verdict, origin, usage });
     }
 }
 

@@ -12,11 +12,7 @@ use super::trace::Event;
 
 /// Before anything runs.
 pub fn introduce(out: &mut impl Write, session: &Session) -> io::Result<()> {
-    writeln!(
-        out,
-        "compactproxy demo: an agent, a provider with a window of {} tokens, no network.\n",
-        grouped(WINDOW)
-    )?;
+    writeln!(out, "compactproxy demo: an agent, a provider with {} tokens of window, no network.\n", grouped(WINDOW))?;
     writeln!(out, "The session: {} model calls in a repository. The user says at its start:", session.steps.len())?;
     writeln!(out, "  \"{RULE}\"\n")
 }
@@ -39,8 +35,12 @@ pub fn without(out: &mut impl Write, screen: Screen, outcome: &Outcome, refused:
 pub fn with(out: &mut impl Write, screen: Screen, evidence: &Evidence) -> io::Result<()> {
     writeln!(out, "2. With compactproxy, the same agent and the shipped configuration")?;
     if let Outcome::Died(death) = &evidence.run.outcome {
-        let what = format!("dies at call {}: {} {}", death.turn, death.status, death.message);
-        writeln!(out, "   {}", screen.paint(Paint::Bad, &what))?;
+        writeln!(out, "   {}", screen.paint(Paint::Bad, &format!("dies at call {}:", death.turn)))?;
+        writeln!(
+            out,
+            "{}",
+            wrapped(&format!("{} {}", death.status, death.message), screen.width.saturating_sub(6), "      ")
+        )?;
     }
     events(out, evidence)?;
     let sent: Vec<u64> = evidence.passages.iter().map(|passage| passage.sent).collect();
@@ -92,7 +92,7 @@ fn sentence(event: &Event) -> String {
         ),
         Event::Summarized { calls } => format!("summarized  {calls} more calls with their results"),
         Event::Recovered { refused, accepted } => format!(
-            "recovered   {} tokens were refused, {} accepted; the agent saw nothing",
+            "recovered   {} tokens refused, {} accepted; the agent did not notice",
             grouped(*refused),
             grouped(*accepted)
         ),

@@ -6,9 +6,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::agent::Run;
-use super::provider::{Exchange, Verdict};
-use super::request::{STEP_HEADER, messages, role, text_of, tool_calls};
-use super::script::SECTIONS;
+use super::provider::{Exchange, Origin, Verdict};
+use super::request::{STEP_HEADER, messages, text_of, tool_calls};
 
 /// Something that happened to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,17 +33,10 @@ pub struct Passage {
     pub events: Vec<Event>,
 }
 
-/// Whether the proxy sent the request on its own account.
-pub fn is_side_call(exchange: &Exchange) -> bool {
-    let body = exchange.json();
-    let last = messages(&body).last().filter(|message| role(message) == "user").map(text_of);
-    last.is_some_and(|text| SECTIONS.iter().all(|section| text.contains(section)))
-}
-
 /// The agent's calls as they arrived, one for each turn of `run`.
 pub fn passages(run: &Run, exchanges: &[Exchange]) -> Vec<Passage> {
     let mut by_step: HashMap<usize, Vec<&Exchange>> = HashMap::new();
-    for exchange in exchanges.iter().filter(|exchange| !is_side_call(exchange)) {
+    for exchange in exchanges.iter().filter(|exchange| exchange.origin == Origin::Agent) {
         let step = exchange.headers.get(STEP_HEADER).and_then(|step| step.to_str().ok()?.parse().ok());
         by_step.entry(step.unwrap_or(usize::MAX)).or_default().push(exchange);
     }

@@ -38,7 +38,7 @@ fn a_stream_is_well_formed() {
     let texts: Vec<&str> = events.iter().map(|event| std::str::from_utf8(event).unwrap()).collect();
     assert!(texts.iter().all(|text| text.starts_with("data: ") && text.ends_with("\n\n")));
     assert_eq!(*texts.last().unwrap(), "data: [DONE]\n\n");
-    let parse = |text: &str| serde_json::from_str::<Value>(&text["data: ".len()..]).unwrap();
+    let parse = |text: &str| serde_json::from_str::<Value>(text.trim_start_matches("data: ")).unwrap();
     let bodies: Vec<Value> = texts[..texts.len() - 1].iter().map(|text| parse(text)).collect();
     assert_eq!(bodies[0]["choices"][0]["delta"]["role"], "assistant");
     let usage = bodies.last().unwrap();
