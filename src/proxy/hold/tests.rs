@@ -196,6 +196,10 @@ fn streams_are_held_up_to_their_bound() {
     let mut hold = Hold::new(Sent::Original);
     hold.on_head(200, Coding::Readable);
     assert_eq!(hold.on_data(raw, b""), Step::Release, "raw bytes count too");
+    let inflated = format!("data: {}", "x".repeat(STREAM_BYTES));
+    let mut hold = Hold::new(Sent::Original);
+    hold.on_head(200, Coding::Readable);
+    assert_eq!(hold.on_data(Bytes::from_static(b"small"), inflated.as_bytes()), Step::Release, "decoded bytes too");
 }
 
 #[test]
