@@ -1,1 +1,4 @@
 //! Servers and clients for the tests.
+
+pub mod proxy;
+pub mod wire;
