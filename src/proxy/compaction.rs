@@ -17,7 +17,7 @@ pub struct Prepared {
     pub pieces: Option<Vec<Bytes>>,
     /// Response headers that tell of the rewrite.
     pub notes: Vec<(HeaderName, HeaderValue)>,
-    /// Sees the answer pass.
+    /// Sees the answer pass. Dropped without its end being told where no answer came.
     pub watch: Option<Box<Watch>>,
 }
 

@@ -18,9 +18,10 @@ pub mod upstream;
 
 use std::sync::Arc;
 
-use http::header::EXPECT;
+use http::header::{EXPECT, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, Request, Response, Uri, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio_util::task::TaskTracker;
@@ -178,7 +179,7 @@ struct Exchange<'s> {
 /// What is added to an answer.
 #[derive(Default)]
 struct Additions {
-    notes: Vec<(http::HeaderName, http::HeaderValue)>,
+    notes: Vec<(HeaderName, HeaderValue)>,
     watch: Option<Box<Watch>>,
 }
 
@@ -187,41 +188,44 @@ impl Exchange<'_> {
     async fn stream(&self, request: Request<Incoming>, record: Record) -> Result<Response<ReplyBody>, (Fault, Record)> {
         let expects = request.headers().contains_key(EXPECT);
         let request = if expects { upstream::expect_continue(request) } else { request.map(SendBody::Stream) };
-        self.send(request, BodyHeaders::Kept, Additions::default(), record).await
+        match self.attempt(request, BodyHeaders::Kept).await {
+            Ok(answer) => Ok(self.relay(answer, Additions::default(), record)),
+            Err(fault) => Err((fault, record)),
+        }
     }
 
     /// The body is taken in and perhaps another goes out.
     async fn look(&self, request: Request<Incoming>, record: Record) -> Result<Response<ReplyBody>, (Fault, Record)> {
+        match self.rewrite(request).await {
+            Ok((answer, additions)) => Ok(self.relay(answer, additions, record)),
+            Err(fault) => Err((fault, record)),
+        }
+    }
+
+    /// Take in → prepare → send. A second attempt needs only `parts` again and another body.
+    async fn rewrite(&self, request: Request<Incoming>) -> Result<(Response<Incoming>, Additions), Fault> {
         let (parts, body) = request.into_parts();
-        let intake = match intake::take(self.proxy, body, self.route.upstream.idle_timeout).await {
-            Ok(Taken::Whole(intake)) => intake,
-            Ok(Taken::TooLarge(body)) => {
-                let request = Request::from_parts(parts, body);
-                return self.send(request, BodyHeaders::TakenIn, Additions::default(), record).await;
+        let intake = match intake::take(self.proxy, body, self.route.upstream.idle_timeout).await? {
+            Taken::Whole(intake) => intake,
+            Taken::TooLarge(body) => {
+                let answer = self.attempt(Request::from_parts(parts, body), BodyHeaders::TakenIn).await?;
+                return Ok((answer, Additions::default()));
             }
-            Err(fault) => return Err((fault, record)),
         };
         let prepared = compaction::prepare(self.proxy, &parts, &intake).await;
         let (body, headers) = (prepared.body(&intake), prepared.headers());
         drop(intake);
+        let answer = self.attempt(Request::from_parts(parts, body), headers).await?;
         let Prepared { notes, watch, pieces: _ } = prepared;
-        self.send(Request::from_parts(parts, body), headers, Additions { notes, watch }, record).await
+        Ok((answer, Additions { notes, watch }))
     }
 
-    /// Headers → upstream → relay.
-    async fn send(
-        &self,
-        mut request: Request<SendBody>,
-        body: BodyHeaders,
-        additions: Additions,
-        record: Record,
-    ) -> Result<Response<ReplyBody>, (Fault, Record)> {
+    /// Headers → upstream. One upstream attempt.
+    async fn attempt(&self, mut request: Request<SendBody>, body: BodyHeaders) -> Result<Response<Incoming>, Fault> {
         let headers = std::mem::take(request.headers_mut());
         *request.headers_mut() = headers::to_upstream(headers, self.route, self.dialect, body);
-        match self.clients.send(self.route, request).await {
-            Ok(answer) => Ok(self.relay(answer, additions, record)),
-            Err(fault) => Err((fault, record)),
-        }
+        announce_chunks(&mut request);
+        self.clients.send(self.route, request).await
     }
 
     fn relay(&self, answer: Response<Incoming>, additions: Additions, mut record: Record) -> Response<ReplyBody> {
@@ -241,6 +245,14 @@ fn retarget(request: Request<Incoming>, uri: Uri) -> Request<Incoming> {
     parts.uri = uri;
     parts.version = Version::HTTP_11;
     Request::from_parts(parts, body)
+}
+
+/// Says that a body of unknown length follows where the client library would take its absence for granted.
+fn announce_chunks(request: &mut Request<SendBody>) {
+    let bodiless = matches!(*request.method(), Method::GET | Method::HEAD);
+    if bodiless && !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
 }
 
 /// Cannot happen while routes and clients are made from the same list; answered rather than trusted.

@@ -38,6 +38,8 @@ pub struct Relay {
     held: VecDeque<Bytes>,
     source: Incoming,
     ready: Ready,
+    /// The source's failure, told only after what came before it has gone out.
+    failure: Option<hyper::Error>,
     state: State,
     turns: u8,
     idle: Idle,
@@ -49,6 +51,8 @@ pub struct Relay {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
+    /// The source has failed; the connection gets one turn to write what it was given.
+    Failing,
     /// The source has ended; what is at hand still goes out.
     Ended,
     Closed,
@@ -61,6 +65,7 @@ impl Relay {
             held: VecDeque::new(),
             source,
             ready: Ready::default(),
+            failure: None,
             state: State::Open,
             turns: 0,
             idle: Idle { limit: idle, since: None, timer: None },
@@ -87,6 +92,9 @@ impl Relay {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         loop {
+            if self.state == State::Failing {
+                return self.poll_failure(cx);
+            }
             if self.state != State::Open || self.ready.is_full() {
                 return Poll::Ready(self.ready.take().map(Ok));
             }
@@ -99,7 +107,11 @@ impl Relay {
                         Err(frame) => self.ready.trailers = frame.into_trailers().ok(),
                     }
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(RelayError::Upstream(error)))),
+                Poll::Ready(Some(Err(error))) => {
+                    self.failure = Some(error);
+                    self.state = State::Failing;
+                    self.turns = 0;
+                }
                 Poll::Ready(None) => self.state = State::Ended,
                 Poll::Pending if self.ready.is_empty() => {
                     return self.idle.poll_over(cx).map(|()| Some(Err(RelayError::Idle)));
@@ -112,6 +124,20 @@ impl Relay {
                 }
             }
         }
+    }
+
+    /// Data, then a turn for the connection to write it, then the failure: an error that follows at once
+    /// would take what is still buffered with it.
+    fn poll_failure(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        if let Some(frame) = self.ready.take() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        if self.turns == 0 {
+            self.turns = 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.failure.take().map(|error| Err(RelayError::Upstream(error))))
     }
 
     /// Whether all that the upstream sent has been handed on.
@@ -200,7 +226,7 @@ impl Ready {
     }
 
     fn add(&mut self, data: Bytes) {
-        if self.len() == 0 {
+        if self.first.is_empty() && self.joined.is_empty() {
             self.first = data;
             return;
         }

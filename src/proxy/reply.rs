@@ -14,6 +14,7 @@ use super::relay::{Relay, RelayError};
 use crate::wire::Dialect;
 
 /// A response's body.
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one; a box would cost each an allocation")]
 pub enum ReplyBody {
     /// The upstream's answer.
     Relay(Relay),

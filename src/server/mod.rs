@@ -16,6 +16,8 @@ use std::thread::JoinHandle;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::accept::Door;
 use self::admin::{Admin, Reports};
@@ -29,6 +31,7 @@ const BACKLOG: i32 = 4096;
 pub struct Running {
     pub proxy_addr: SocketAddr,
     pub admin_addr: SocketAddr,
+    admin: Arc<Admin>,
     stop: CancellationToken,
     threads: Vec<JoinHandle<()>>,
 }
@@ -55,10 +58,13 @@ pub fn start(proxy: Arc<Proxy>, reports: Reports) -> Result<Running, StartError>
     let mut running = Running {
         proxy_addr: address(&listeners, server.listen)?,
         admin_addr: address(&admin_listener, server.admin_listen)?,
+        admin: Arc::clone(&admin),
         stop: CancellationToken::new(),
         threads: Vec::with_capacity(shards),
     };
     let mut admin_listener = admin_listener.into_iter();
+    let serving = TaskTracker::new();
+    serving.close();
     for (index, listener) in listeners.into_iter().enumerate() {
         let worker = Worker {
             proxy: Arc::clone(&proxy),
@@ -67,6 +73,7 @@ pub fn start(proxy: Arc<Proxy>, reports: Reports) -> Result<Running, StartError>
             // The first shard serves the admin port as well.
             admin: admin_listener.next().map(|listener| (Arc::clone(&admin), listener)),
             stop: running.stop.clone(),
+            part: serving.token(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let thread = std::thread::Builder::new().name(format!("shard-{index}"));
@@ -80,6 +87,7 @@ pub fn start(proxy: Arc<Proxy>, reports: Reports) -> Result<Running, StartError>
 impl Running {
     /// Begins the drain: not ready, no new connections, what runs may finish within `drain_timeout`.
     pub fn stop(&self) {
+        self.admin.ready.store(false, Ordering::Release);
         self.stop.cancel();
     }
 
@@ -99,7 +107,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.stop();
         self.join_threads();
     }
 }
@@ -111,6 +119,8 @@ struct Worker {
     listener: TcpListener,
     admin: Option<(Arc<Admin>, TcpListener)>,
     stop: CancellationToken,
+    /// Held until this shard has drained; the admin port is served until all have.
+    part: TaskTrackerToken,
 }
 
 fn run(runtime: tokio::runtime::Runtime, worker: Worker) {
@@ -125,17 +135,12 @@ async fn serve(worker: Worker) -> io::Result<()> {
     let drain_timeout = worker.proxy.config.server.drain_timeout;
     let door = Arc::new(Door { shard: Shard::new(worker.proxy), drain: Drain::default(), tls: worker.tls });
     let listener = tokio::net::TcpListener::from_std(worker.listener)?;
-    let admin = worker.admin.map(|(admin, listener)| tokio::net::TcpListener::from_std(listener).map(|l| (admin, l)));
-    let admin = admin.transpose()?;
-    let readiness = admin.as_ref().map(|(admin, _)| Arc::clone(admin));
-    if let Some((admin, listener)) = admin {
-        tokio::spawn(admin::serve(admin, listener));
+    let serves_admin = worker.admin.is_some();
+    if let Some((admin, listener)) = worker.admin {
+        tokio::spawn(admin::serve(admin, tokio::net::TcpListener::from_std(listener)?));
     }
     let accepting = tokio::spawn(accept::accept(Arc::clone(&door), listener));
     worker.stop.cancelled().await;
-    if let Some(admin) = readiness {
-        admin.ready.store(false, Ordering::Release);
-    }
     door.drain.begin();
     let tasks = &door.shard.tasks;
     tasks.close();
@@ -145,6 +150,11 @@ async fn serve(worker: Worker) -> io::Result<()> {
     };
     if tokio::time::timeout(drain_timeout, finished).await.is_err() {
         tracing::warn!(connections = tasks.len(), "drain_timeout is over; what still ran is cut off");
+    }
+    let all = worker.part.task_tracker().clone();
+    drop(worker.part);
+    if serves_admin {
+        all.wait().await;
     }
     Ok(())
 }
