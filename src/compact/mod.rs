@@ -21,4 +21,4 @@ pub mod summary;
 pub mod tokens;
 pub mod truncate;
 
-pub use rows::{Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
+pub use rows::{Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey};
