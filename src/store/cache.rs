@@ -36,12 +36,17 @@ impl<K: Hash + Eq + Clone, V> ByteCache<K, V> {
 
     /// Sets `key` to `value`, which costs `bytes`, and drops others down to the cap.
     pub(super) fn insert(&mut self, key: K, value: V, bytes: usize) {
-        let old = self.entries.insert(key.clone(), Entry { value, bytes, asked: false });
-        self.bytes = self.bytes + bytes - old.as_ref().map_or(0, |old| old.bytes);
-        if old.is_none() {
-            self.queue.push_back(key);
+        if let Some(old) = self.entries.get_mut(&key) {
+            self.bytes = self.bytes + bytes - old.bytes;
+            *old = Entry { value, bytes, asked: false };
+            self.shrink(0);
+        } else if bytes <= self.cap {
+            // Room is made first: else the newest would go in place of all that were asked for.
+            self.shrink(bytes);
+            self.bytes += bytes;
+            self.queue.push_back(key.clone());
+            self.entries.insert(key, Entry { value, bytes, asked: false });
         }
-        self.shrink();
     }
 
     /// Changes the value of `key` (made first if there is none); `change` says what it costs then.
@@ -54,7 +59,7 @@ impl<K: Hash + Eq + Clone, V> ByteCache<K, V> {
             self.bytes = self.bytes + bytes - entry.bytes;
             entry.bytes = bytes;
         }
-        self.shrink();
+        self.shrink(0);
     }
 
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&K, &V) -> bool) {
@@ -63,8 +68,8 @@ impl<K: Hash + Eq + Clone, V> ByteCache<K, V> {
         self.bytes = self.entries.values().map(|entry| entry.bytes).sum();
     }
 
-    fn shrink(&mut self) {
-        while self.bytes > self.cap {
+    fn shrink(&mut self, room: usize) {
+        while self.bytes + room > self.cap {
             let Some(key) = self.queue.pop_front() else { return };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             // An entry that alone is over the cap would send the hand round for ever.
@@ -93,6 +98,7 @@ mod tests {
         assert!(!cache.contains(&'a') && cache.contains(&'b') && cache.contains(&'c'), "one byte more does not");
         cache.insert('d', 4, 11);
         assert!(!cache.contains(&'d'), "larger than the cap");
+        assert!(cache.contains(&'b'), "and takes no place from others");
         cache.insert('e', 5, 10);
         assert!(cache.contains(&'e') && cache.entries.len() == 1);
     }

@@ -82,7 +82,8 @@ struct Undo {
 
 /// `None`: a value is over the store's limit.
 pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
-    let texts = batch.texts.iter().map(|removed| Some((removed.id, removed.text.len(), pack(removed.text.as_bytes())?)));
+    let texts =
+        batch.texts.iter().map(|removed| Some((removed.id, removed.text.len(), pack(removed.text.as_bytes())?)));
     let evictions = batch.evictions.iter().map(|(digest, eviction)| Some((*digest, pack_row(eviction.as_ref())?)));
     let checkpoint = match &batch.checkpoint {
         None => None,

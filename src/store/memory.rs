@@ -12,7 +12,7 @@ use super::cache::ByteCache;
 use super::marks::{Completeness, Marks, mark};
 use super::reads::StoredMark;
 use super::row::{Row, State, extend, level_code};
-use super::{Batch, Limits, Tenant};
+use super::{Batch, Limits, Stage, Tenant};
 
 pub(super) type Key = (Tenant, Digest);
 
@@ -163,7 +163,8 @@ impl Memory {
     fn longest_tail(&mut self, tenant: &Tenant, chain: &[Digest]) -> (usize, Known) {
         let session = chain.first().and_then(|root| self.sessions.get(&(*tenant, *root)));
         let tails = session.into_iter().flat_map(|session| &session.tails);
-        let fitting = tails.filter(|tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest));
+        let fitting =
+            tails.filter(|tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest));
         fitting.max_by_key(|tail| tail.len).map_or_else(Default::default, |tail| (tail.len, tail.known.clone()))
     }
 
@@ -191,12 +192,32 @@ impl Memory {
 
     /// Rows as the database has them after a commit; they replace what was remembered.
     pub(super) fn adopt(&mut self, tenant: &Tenant, root: &Digest, rows: HashMap<Digest, Row>) {
-        for (digest, row) in rows {
+        for (digest, mut row) in rows {
             self.row_marks.insert(mark(tenant, &digest));
+            if let Some(held) = self.rows.get(&(*tenant, digest)) {
+                row.keep_held(held);
+            }
             let bytes = row.bytes();
             self.rows.insert((*tenant, digest), row, bytes);
         }
         self.changed(tenant, root);
+    }
+
+    /// Lets rows that this process has used already stand for those that a batch would add: the bytes
+    /// that went out stay the bytes that go out, also when they were held without a database.
+    pub(super) fn prefer_held(&mut self, tenant: &Tenant, batch: &mut Batch) {
+        batch.evictions.retain(|(digest, _)| !self.was_forwarded(tenant, digest));
+        for (digest, eviction) in &mut batch.evictions {
+            if let Some(held) = self.rows.get(&(*tenant, *digest)).and_then(|row| row.eviction.as_ref()) {
+                *eviction = Arc::clone(held);
+            }
+        }
+        if let Some((digest, checkpoint, Stage::Activated)) = &mut batch.checkpoint
+            && let Some(row) = self.rows.get(&(*tenant, *digest))
+            && let Some(held) = row.activated_at(checkpoint.level)
+        {
+            *checkpoint = Arc::clone(held);
+        }
     }
 
     /// Rows that only this process has.

@@ -35,8 +35,8 @@ use crate::compact::{Checkpoint, Eviction, Known, Removed, TextId, TextKey};
 use crate::wire::Digest;
 
 use commit::Ticket;
-use learned::{Value, calibration_id, verified_id, window_id};
 pub use learned::{LearnedWindow, WindowKey};
+use learned::{Value, calibration_id, verified_id, window_id};
 use notes::Note;
 use reader::Query;
 use shared::{Shared, now};
@@ -246,10 +246,7 @@ impl Store {
     }
 
     async fn commit_bounded(&self, tenant: &Tenant, mut batch: Batch) -> Result<(), CommitError> {
-        {
-            let memory = self.shared.memory();
-            batch.evictions.retain(|(digest, _)| !memory.was_forwarded(tenant, digest));
-        }
+        self.shared.memory().prefer_held(tenant, &mut batch);
         let ticket = Arc::new(Ticket::default());
         let (reply, mut answer) = oneshot::channel();
         let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };

@@ -16,8 +16,15 @@ use super::{ReadError, Tenant, reads};
 
 /// One question; whoever asked may have gone.
 pub(super) enum Query {
-    Rows { tenant: Tenant, digests: Vec<Digest>, reply: oneshot::Sender<Result<Loaded, ReadError>> },
-    Text { id: TextId, reply: oneshot::Sender<Result<Option<String>, ReadError>> },
+    Rows {
+        tenant: Tenant,
+        digests: Vec<Digest>,
+        reply: oneshot::Sender<Result<Loaded, ReadError>>,
+    },
+    Text {
+        id: TextId,
+        reply: oneshot::Sender<Result<Option<String>, ReadError>>,
+    },
     /// Read all marks; the number is [`Memory::forget_completeness`](super::memory::Memory)'s.
     Marks(u64),
     /// Copy the write-ahead log into the database, as far as nobody is in the way.

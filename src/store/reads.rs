@@ -79,7 +79,10 @@ async fn select(
 }
 
 /// The text stored under an id, exactly.
-pub(super) async fn text(db: &mut SqliteConnection, id: &TextId) -> Result<Option<Result<String, Damaged>>, sqlx::Error> {
+pub(super) async fn text(
+    db: &mut SqliteConnection,
+    id: &TextId,
+) -> Result<Option<Result<String, Damaged>>, sqlx::Error> {
     let query = sqlx::query("SELECT body, length FROM texts WHERE id = ?").bind(id.0.as_slice());
     let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
     Ok(Some(unpack_text(row.try_get(0)?, row.try_get(1)?)))
@@ -99,7 +102,11 @@ pub(super) enum StoredMark {
     Forwarded(u64),
 }
 
-async fn marks_of(db: &mut SqliteConnection, query: &'static str, mut each: impl FnMut(u64)) -> Result<(), sqlx::Error> {
+async fn marks_of(
+    db: &mut SqliteConnection,
+    query: &'static str,
+    mut each: impl FnMut(u64),
+) -> Result<(), sqlx::Error> {
     let mut rows = sqlx::query(query).fetch(db);
     while let Some(row) = rows.try_next().await? {
         let tenant = row.try_get::<&[u8], _>(0)?.try_into().map(Tenant);

@@ -98,6 +98,29 @@ impl Row {
         }
     }
 
+    /// The activated checkpoint of a level.
+    pub(super) fn activated_at(&self, level: Level) -> Option<&Arc<Checkpoint>> {
+        let kept =
+            self.checkpoints.iter().find(|kept| kept.state == State::Activated && kept.checkpoint.level == level);
+        kept.map(|kept| &kept.checkpoint)
+    }
+
+    /// Keeps what only memory has beside what the database has; where both have something, the
+    /// database's counts, unless it is only prepared.
+    pub(super) fn keep_held(&mut self, held: &Self) {
+        if self.eviction.is_none() {
+            self.eviction.clone_from(&held.eviction);
+        }
+        for old in &held.checkpoints {
+            match self.checkpoints.iter_mut().find(|kept| kept.checkpoint.level == old.checkpoint.level) {
+                Some(kept) if kept.state == State::Prepared && old.state != State::Prepared => kept.clone_from(old),
+                Some(_) => {}
+                None => self.checkpoints.push(old.clone()),
+            }
+        }
+        self.checkpoints.sort_by_key(|kept| level_code(kept.checkpoint.level));
+    }
+
     /// The deepest checkpoint that applies.
     pub(super) fn activated(&self) -> Option<&Kept> {
         self.checkpoints.iter().rev().find(|kept| kept.state == State::Activated)

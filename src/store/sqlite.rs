@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
-use sqlx::sqlite::{
-    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Row as _};
 
 use super::migrations::migrate;
@@ -81,10 +79,8 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
 /// secret, which is `secret` where the database has none yet.
 pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe) -> Result<Opened, OpenError> {
     secure(path)?;
-    let identity = identity(path).ok_or_else(|| OpenError::File {
-        path: path.into(),
-        source: io::ErrorKind::NotFound.into(),
-    })?;
+    let identity =
+        identity(path).ok_or_else(|| OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() })?;
     let database = |source| OpenError::Database { path: path.into(), source };
     let mut db = options(path)
         .pragma("wal_autocheckpoint", "0")

@@ -34,7 +34,8 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
     let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|_| OpenError::System)?;
-    let work = async move {
+    // The future is made on the thread that runs it: it need not be able to move.
+    let work = async move || {
         let result = writer.open(Probe::None).await;
         match result {
             Err(error) if start == Start::OpenOrFail => {
@@ -51,7 +52,7 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
         }
         writer.run(jobs_in, notes_in).await;
     };
-    let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(work));
+    let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(work()));
     thread.map_err(|_| OpenError::System)?;
     first.await.map_err(|_| OpenError::System)??;
     Ok(Arc::new(Store { shared, jobs, notes, lookups, texts }))

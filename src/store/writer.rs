@@ -42,8 +42,16 @@ pub(super) type Reply<T> = oneshot::Sender<T>;
 
 /// Work that somebody waits for.
 pub(super) enum Job {
-    Commit { tenant: Tenant, batch: Batch, ticket: Arc<Ticket>, reply: Reply<Result<(), CommitError>> },
-    Quarantine { tenant: Tenant, digest: Digest },
+    Commit {
+        tenant: Tenant,
+        batch: Batch,
+        ticket: Arc<Ticket>,
+        reply: Reply<Result<(), CommitError>>,
+    },
+    Quarantine {
+        tenant: Tenant,
+        digest: Digest,
+    },
     Flush(Reply<()>),
     /// Remove all that is due at this time (unix seconds).
     Sweep(i64, Reply<()>),
