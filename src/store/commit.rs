@@ -53,8 +53,9 @@ impl Ticket {
 
 /// How a transaction ended that met no error.
 pub(super) enum Applied {
-    /// The rows under the batch's digests as they are now: the first writer's.
-    Committed(HashMap<Digest, Row>),
+    /// The rows under the batch's digests as they are now: the first writer's. With the number of
+    /// this change.
+    Committed(HashMap<Digest, Row>, i64),
     GivenUp,
 }
 
@@ -133,13 +134,14 @@ pub(super) async fn apply(
         undo.checkpoint = put_checkpoint(&mut transaction, owner.tenant, session, checkpoint).await?;
     }
     let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
+    let change = count_change(&mut transaction).await?;
     if !ticket.begin() {
         transaction.rollback().await?;
         return Ok(Applied::GivenUp);
     }
     transaction.commit().await?;
     if ticket.finish() {
-        return Ok(Applied::Committed(rows));
+        return Ok(Applied::Committed(rows, change));
     }
     take_back(db, owner.tenant, packed, undo).await?;
     Ok(Applied::GivenUp)
@@ -151,6 +153,12 @@ pub(super) async fn session(db: &mut SqliteConnection, owner: Owner<'_>) -> Resu
                  ON CONFLICT (tenant, root) DO UPDATE SET last_used = max(last_used, excluded.last_used) RETURNING id";
     let query = sqlx::query(query).bind(owner.tenant.0.as_slice()).bind(owner.root.as_slice()).bind(owner.now);
     query.fetch_one(db).await?.try_get(0)
+}
+
+/// Numbers this transaction among all that added rows: a gap tells of another process.
+pub(super) async fn count_change(db: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    let query = "UPDATE meta SET value = value + 1 WHERE key = 'changes' RETURNING value";
+    sqlx::query(query).fetch_one(db).await?.try_get(0)
 }
 
 async fn put_texts(db: &mut SqliteConnection, session: i64, packed: &Packed, now: i64) -> Result<(), sqlx::Error> {

@@ -8,7 +8,7 @@ use sqlx::{Connection, Row as _};
 use crate::wire::Digest;
 
 use super::Tenant;
-use super::commit::{Owner, session};
+use super::commit::{Owner, count_change, session};
 use super::learned::{EXPIRY_SECONDS, Entry, LearnedId, LearnedWindow, MAX_ENTRIES, Value};
 use super::memory::Key;
 
@@ -19,13 +19,13 @@ pub(super) enum Note {
     Learned(LearnedId, Entry),
 }
 
-/// Writes notes and last uses in one transaction.
+/// Writes notes and last uses in one transaction. Gives the number of this change.
 pub(super) async fn write(
     db: &mut SqliteConnection,
     notes: &[Note],
     touches: &HashSet<Key>,
     now: i64,
-) -> Result<(), sqlx::Error> {
+) -> Result<i64, sqlx::Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     for note in notes {
         match note {
@@ -42,7 +42,9 @@ pub(super) async fn write(
         let query = sqlx::query("UPDATE sessions SET last_used = max(last_used, ?) WHERE tenant = ? AND root = ?");
         query.bind(now).bind(tenant.0.as_slice()).bind(root.as_slice()).execute(&mut *transaction).await?;
     }
-    transaction.commit().await
+    let change = count_change(&mut transaction).await?;
+    transaction.commit().await?;
+    Ok(change)
 }
 
 async fn put_learned(db: &mut SqliteConnection, id: &LearnedId, entry: &Entry) -> Result<(), sqlx::Error> {

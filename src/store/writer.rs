@@ -70,8 +70,8 @@ pub(super) struct Writer {
     touches: HashSet<Key>,
     backoff: Duration,
     next_try: Instant,
-    /// What `PRAGMA data_version` said last; it moves when another process writes.
-    data_version: i64,
+    /// The last change this process knows of; another one's leaves a gap.
+    changes: i64,
     ticks_to_sweep: u32,
 }
 
@@ -87,7 +87,7 @@ impl Writer {
             touches,
             backoff: FIRST_RETRY,
             next_try,
-            data_version: 0,
+            changes: -1,
             ticks_to_sweep: 0,
         }
     }
@@ -140,6 +140,7 @@ impl Writer {
             Job::Quarantine { tenant, digest } => self.quarantine(&tenant, &digest).await,
             Job::Flush(reply) => {
                 self.flush().await;
+                self.follow_others().await;
                 let _ = reply.send(());
             }
             Job::Sweep(now, reply) => {
@@ -193,7 +194,7 @@ impl Writer {
         self.db = Some((opened.db, opened.identity));
         self.shared.opened(opened.secret);
         self.backoff = FIRST_RETRY;
-        self.data_version = 0;
+        self.changes = -1;
         self.follow_others().await;
         self.restore_learned().await;
         Ok(())
@@ -235,21 +236,32 @@ impl Writer {
         }
     }
 
-    /// Where another process has written, what has no mark may have rows after all: until a reader has
-    /// read all marks anew, unknown digests cost a query.
+    /// Looks for changes of another process.
     async fn follow_others(&mut self) {
         let Some((db, _)) = &mut self.db else { return };
-        let version = sqlx::query("PRAGMA data_version").fetch_one(db).await.and_then(|row| row.try_get(0));
-        match version {
-            Ok(version) if version == self.data_version => {}
-            Ok(version) => {
-                let turn = self.shared.memory().forget_completeness();
-                let sent = self.queries.upgrade().is_some_and(|queries| queries.try_send(Query::Marks(turn)).is_ok());
-                if sent {
-                    self.data_version = version;
-                }
-            }
+        let query = sqlx::query("SELECT value FROM meta WHERE key = 'changes'");
+        match query.fetch_one(db).await.and_then(|row| row.try_get(0)) {
+            Ok(change) if change == self.changes => {}
+            Ok(change) => self.read_marks(change),
             Err(error) => self.failed(&error),
+        }
+    }
+
+    /// A change of this process.
+    fn changed(&mut self, change: i64) {
+        if change == self.changes + 1 {
+            self.changes = change;
+        } else {
+            self.read_marks(change);
+        }
+    }
+
+    /// What has no mark may have rows after all: until a reader has read all marks anew, unknown digests
+    /// cost a query.
+    fn read_marks(&mut self, change: i64) {
+        let turn = self.shared.memory().forget_completeness();
+        if self.queries.upgrade().is_some_and(|queries| queries.try_send(Query::Marks(turn)).is_ok()) {
+            self.changes = change;
         }
     }
 
@@ -270,8 +282,9 @@ impl Writer {
         let packed = prepare(batch).ok_or(CommitError::Failed)?;
         let owner = Owner { tenant, root: &batch.root, now: now() };
         match self.apply(owner, &packed, ticket).await {
-            Ok(Applied::Committed(rows)) => {
+            Ok(Applied::Committed(rows, change)) => {
                 self.shared.memory().adopt(tenant, &batch.root, rows);
+                self.changed(change);
                 Ok(())
             }
             Ok(Applied::GivenUp) => Err(CommitError::Slow),
@@ -312,9 +325,10 @@ impl Writer {
             return;
         };
         match bounded(notes::write(db, &self.notes, &self.touches, now())).await {
-            Ok(()) => {
+            Ok(change) => {
                 self.notes.clear();
                 self.touches.clear();
+                self.changed(change);
             }
             Err(error) => self.failed(&error),
         }

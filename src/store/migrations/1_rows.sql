@@ -3,6 +3,8 @@ CREATE TABLE meta (
     key TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) WITHOUT ROWID;
+-- Counts the transactions that added rows.
+INSERT INTO meta (key, value) VALUES ('changes', 0);
 
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY,

@@ -21,6 +21,28 @@ async fn a_known_conversation_asks_the_database_nothing() {
 }
 
 #[tokio::test]
+async fn own_changes_keep_unknown_digests_free() {
+    let f = Fixture::new().await;
+    let is_free = |name| f.store.shared.memory().known(&f.tenant, &chain(name, 9), Instant::now()).is_ok();
+    while !is_free("a") {
+        tokio::task::yield_now().await;
+    }
+    f.commit(evicting(&chain("b", 3), "x")).await.unwrap();
+    f.store.remember_forwarded(&f.tenant, &chain("b", 3));
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut f.outsider().await).await.unwrap();
+    f.store.flush().await;
+    assert!(is_free("c"), "also when somebody copies the log");
+    sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'changes'")
+        .execute(&mut f.outsider().await)
+        .await
+        .unwrap();
+    f.store.flush().await;
+    while !is_free("d") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn caches_too_small_for_anything_change_no_answer() {
     let tiny = Limits {
         row_cache_bytes: 1,
