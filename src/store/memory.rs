@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::compact::{Known, Level, TextId};
+use crate::compact::{Known, TextId};
 use crate::wire::Digest;
 
 use super::cache::ByteCache;
@@ -24,6 +24,8 @@ const TOUCH_EVERY: Duration = Duration::from_secs(600);
 const MAX_TOUCHES: usize = 4_096;
 /// Quarantined checkpoints remembered beside the database (for a database that cannot be written).
 const MAX_QUARANTINED: usize = 1_024;
+/// Stands for the level of a quarantined checkpoint that memory did not have.
+const UNREAD_LEVEL: i64 = -1;
 
 pub(super) struct Memory {
     rows: ByteCache<Key, Row>,
@@ -260,16 +262,27 @@ impl Memory {
         self.forwarded.holds(mark(tenant, digest))
     }
 
-    /// Takes the checkpoint that applies at `digest` out of use; says which level that was, if it is remembered.
-    pub(super) fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) -> Option<Level> {
-        let level = self.rows.get(&(*tenant, *digest))?.quarantine()?;
-        self.quarantined.insert(((*tenant, *digest), level_code(level)), (), 1);
+    /// Takes the checkpoint that applies at `digest` out of use.
+    pub(super) fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) {
+        let key = (*tenant, *digest);
+        let level = match self.rows.get(&key) {
+            Some(row) => row.quarantine().map(level_code),
+            None => Some(UNREAD_LEVEL),
+        };
+        if let Some(level) = level {
+            self.quarantined.insert((key, level), (), 1);
+        }
         self.version += 1;
         self.sessions.retain(|(owner, _), _| owner != tenant);
-        Some(level)
     }
 
     fn apply_quarantine(&mut self, key: &Key, row: &mut Row) {
+        if self.quarantined.contains(&(*key, UNREAD_LEVEL)) {
+            self.quarantined.retain(|quarantined, ()| *quarantined != (*key, UNREAD_LEVEL));
+            if let Some(level) = row.quarantine() {
+                self.quarantined.insert((*key, level_code(level)), (), 1);
+            }
+        }
         for kept in &mut row.checkpoints {
             if self.quarantined.contains(&(*key, level_code(kept.checkpoint.level))) {
                 kept.state = State::Quarantined;

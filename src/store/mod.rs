@@ -234,6 +234,9 @@ impl Store {
         if self.health() != Health::Up {
             return Err(CommitError::Failed);
         }
+        if batch.texts.is_empty() && batch.evictions.is_empty() && batch.checkpoint.is_none() {
+            return Ok(());
+        }
         let started = Instant::now();
         let result = self.commit_bounded(tenant, batch).await;
         match result {

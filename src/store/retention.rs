@@ -28,23 +28,23 @@ pub(super) struct Bounds {
 
 /// Whether another batch is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Swept {
+pub(super) enum Due {
     More,
-    Clean,
+    Nothing,
 }
 
 /// Removes one batch.
-pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<Swept, sqlx::Error> {
+pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<Due, sqlx::Error> {
     let too_large = used_bytes(db).await? > bounds.max_size;
     // A file that is too large gives up its oldest session, however young that is.
     let (cutoff, sessions) = if too_large { (i64::MAX, 1) } else { (bounds.cutoff, SESSIONS_PER_BATCH) };
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let mut swept = Swept::Clean;
+    let mut swept = Due::Nothing;
     for _ in 0..sessions {
         let oldest = sqlx::query("SELECT id FROM sessions WHERE last_used < ? ORDER BY last_used, id LIMIT 1");
         let Some(oldest) = oldest.bind(cutoff).fetch_optional(&mut *transaction).await? else { break };
-        swept = Swept::More;
-        if delete_some(&mut transaction, oldest.try_get(0)?).await? == Swept::More {
+        swept = Due::More;
+        if delete_some(&mut transaction, oldest.try_get(0)?).await? == Due::More {
             break;
         }
     }
@@ -56,7 +56,7 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<S
 }
 
 /// Deletes a session, or as much of it as a batch may.
-async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Swept, sqlx::Error> {
+async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sqlx::Error> {
     let forwarded = "DELETE FROM forwarded WHERE (tenant, digest) IN \
                      (SELECT tenant, digest FROM forwarded WHERE session = ?1 LIMIT ?2)";
     let rows = |table: &str| {
@@ -67,7 +67,7 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Swept, s
                  (SELECT 1 FROM session_texts WHERE text = texts.id AND session != ?1)";
     let links = "DELETE FROM session_texts WHERE (session, text) IN \
                  (SELECT session, text FROM session_texts WHERE session = ?1 LIMIT ?2)";
-    let mut swept = Swept::Clean;
+    let mut swept = Due::Nothing;
     let statements = [
         (forwarded, ROWS_PER_BATCH),
         (&rows("evictions"), ROWS_PER_BATCH),
@@ -78,10 +78,10 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Swept, s
     for (statement, limit) in statements {
         let deleted = sqlx::query(statement).bind(session).bind(limit).execute(&mut *db).await?;
         if i64::try_from(deleted.rows_affected()).unwrap_or(i64::MAX) >= limit {
-            swept = Swept::More;
+            swept = Due::More;
         }
     }
-    if swept == Swept::Clean {
+    if swept == Due::Nothing {
         sqlx::query("DELETE FROM sessions WHERE id = ?").bind(session).execute(db).await?;
     }
     Ok(swept)

@@ -1,6 +1,6 @@
 //! The one writer: a loop over commits, notes and housekeeping on the store's own thread.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::commit::{Applied, Owner, Packed, Ticket, apply, prepare};
 use super::memory::Key;
 use super::notes::{self, Note};
 use super::reader::Query;
-use super::retention::{Bounds, Swept, sweep};
+use super::retention::{Bounds, Due, sweep};
 use super::shared::{Shared, now};
 use super::sqlite::{self, Identity, OpenError, Probe, identity, is_busy, wal_bytes};
 use super::{Batch, CommitError, Health, Tenant};
@@ -22,8 +22,8 @@ use super::{Batch, CommitError, Health, Tenant};
 /// Housekeeping: notes are written, the file is looked at.
 const TICK: Duration = Duration::from_millis(500);
 /// Ticks between two looks for expired sessions when nothing was due.
-const TICKS_PER_SWEEP: u32 = 120;
-/// Notes that are written without waiting for the tick.
+const TICKS_PER_SWEEP: u32 = 20;
+/// Notes in one transaction, so that a commit never waits long.
 const NOTES_PER_FLUSH: usize = 256;
 /// Last uses kept for a database that cannot be written.
 const MAX_TOUCHES: usize = 4_096;
@@ -66,7 +66,7 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     queries: mpsc::WeakSender<Query>,
     db: Option<(SqliteConnection, Identity)>,
-    notes: Vec<Note>,
+    notes: VecDeque<Note>,
     touches: HashSet<Key>,
     backoff: Duration,
     next_try: Instant,
@@ -78,7 +78,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, queries: mpsc::WeakSender<Query>) -> Self {
         let next_try = Instant::now();
-        let (notes, touches) = (Vec::new(), HashSet::new());
+        let (notes, touches) = (VecDeque::new(), HashSet::new());
         Self {
             shared,
             queries,
@@ -111,14 +111,13 @@ impl Writer {
                         self.work(job).await;
                     }
                 },
-                Some(note) = notes.recv() => {
-                    self.notes.push(note);
-                    self.take(&mut notes);
-                    if self.notes.len() >= NOTES_PER_FLUSH {
-                        self.flush().await;
-                    }
+                // A full list leaves notes in the channel, which drops and counts what does not fit.
+                Some(note) = notes.recv(), if self.notes.len() < self.shared.limits.max_queued_notes => {
+                    self.notes.push_back(note);
                 }
-                _ = tick.tick() => self.tick().await,
+                _ = tick.tick() => if self.tick().await == Due::More {
+                    tick.reset_immediately();
+                },
             }
         }
     }
@@ -127,7 +126,7 @@ impl Writer {
         while self.notes.len() < self.shared.limits.max_queued_notes
             && let Ok(note) = notes.try_recv()
         {
-            self.notes.push(note);
+            self.notes.push_back(note);
         }
     }
 
@@ -139,12 +138,12 @@ impl Writer {
             }
             Job::Quarantine { tenant, digest } => self.quarantine(&tenant, &digest).await,
             Job::Flush(reply) => {
-                self.flush().await;
+                while self.flush().await == Due::More {}
                 self.follow_others().await;
                 let _ = reply.send(());
             }
             Job::Sweep(now, reply) => {
-                while self.sweep(now).await == Swept::More {}
+                while self.sweep(now).await == Due::More {}
                 let _ = reply.send(());
             }
             Job::Retry(reply) => {
@@ -165,24 +164,29 @@ impl Writer {
         }
     }
 
-    async fn tick(&mut self) {
+    /// One round of housekeeping; more may be due at once.
+    async fn tick(&mut self) -> Due {
         self.let_go_of_failed();
         if self.db.is_none() {
             if self.shared.path.is_some() && Instant::now() >= self.next_try {
                 self.retry().await;
             }
-            return;
+            return Due::Nothing;
         }
         self.follow_file().await;
         self.follow_others().await;
-        self.flush().await;
+        let left = self.flush().await;
         if self.shared.path.as_deref().is_some_and(|path| wal_bytes(path) >= WAL_BYTES_PER_CHECKPOINT) {
             let _ = self.queries.upgrade().map(|queries| queries.try_send(Query::Checkpoint));
         }
         self.ticks_to_sweep = self.ticks_to_sweep.saturating_sub(1);
-        if self.ticks_to_sweep == 0 && self.sweep(now()).await == Swept::Clean {
+        if self.ticks_to_sweep == 0 {
+            if self.sweep(now()).await == Due::More {
+                return Due::More;
+            }
             self.ticks_to_sweep = TICKS_PER_SWEEP;
         }
+        left
     }
 
     /// Opens the file and reads what memory needs of it.
@@ -311,44 +315,51 @@ impl Writer {
         }
     }
 
-    async fn flush(&mut self) {
+    /// Writes notes and last uses, as many as one transaction should.
+    async fn flush(&mut self) -> Due {
         let touched = self.shared.memory().take_touches();
         self.touches.extend(touched);
-        if self.notes.is_empty() && self.touches.is_empty() {
-            return;
-        }
         let Some((db, _)) = &mut self.db else {
-            // They wait for the file, up to their bounds; memory has them meanwhile.
+            // Both wait for the file, up to their bounds; memory has them meanwhile.
             if self.touches.len() > MAX_TOUCHES {
                 self.touches.clear();
             }
-            return;
+            return Due::Nothing;
         };
-        match bounded(notes::write(db, &self.notes, &self.touches, now())).await {
+        let some = self.notes.len().min(NOTES_PER_FLUSH);
+        let notes = self.notes.make_contiguous().get(..some).unwrap_or_default();
+        if notes.is_empty() && self.touches.is_empty() {
+            return Due::Nothing;
+        }
+        match bounded(notes::write(db, notes, &self.touches, now())).await {
             Ok(change) => {
-                self.notes.clear();
+                self.notes.drain(..some);
                 self.touches.clear();
                 self.changed(change);
+                if self.notes.is_empty() { Due::Nothing } else { Due::More }
             }
-            Err(error) => self.failed(&error),
+            Err(error) => {
+                self.failed(&error);
+                Due::Nothing
+            }
         }
     }
 
-    async fn sweep(&mut self, now: i64) -> Swept {
-        let Some((db, _)) = &mut self.db else { return Swept::Clean };
+    async fn sweep(&mut self, now: i64) -> Due {
+        let Some((db, _)) = &mut self.db else { return Due::Nothing };
         let retention = i64::try_from(self.shared.limits.retention.as_secs()).unwrap_or(i64::MAX);
         let bounds = Bounds { cutoff: now.saturating_sub(retention), max_size: self.shared.limits.max_size, now };
         match bounded(sweep(db, bounds)).await {
             Ok(swept) => swept,
             Err(error) => {
                 self.failed(&error);
-                Swept::Clean
+                Due::Nothing
             }
         }
     }
 
     async fn close(&mut self) {
-        self.flush().await;
+        while self.flush().await == Due::More {}
         if let Some((db, _)) = self.db.take() {
             let _ = db.close().await;
         }

@@ -58,11 +58,16 @@ async fn caches_too_small_for_anything_change_no_answer() {
         f.commit(evicting(&turns[..len], &len.to_string())).await.unwrap();
         f.store.remember_forwarded(&f.tenant, &turns[..len]);
     }
+    f.known(&turns).await;
     f.commit(folding(&turns[..30], Level::Trim, "active", Stage::Activated)).await.unwrap();
     f.store.flush().await;
     let known = f.known(&turns).await;
     assert_eq!((known.evictions.len(), known.seen, head(known.active.as_ref())), (20, 20, Some("active")));
     assert_eq!(known, f.another().await.known(&f.tenant, &turns).await);
+    f.store.quarantine(&f.tenant, &turns[29]);
+    assert_eq!(f.known(&turns).await.active, None, "quarantine needs no row in memory");
+    f.store.flush().await;
+    assert_eq!(f.known(&turns).await.active, None);
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ async fn a_large_session_goes_in_several_batches() {
     let mut db = f.outsider().await;
     let bounds = retention::Bounds { cutoff: i64::MAX, max_size: u64::MAX, now: 0 };
     let mut batches = 0;
-    while retention::sweep(&mut db, bounds).await.unwrap() == retention::Swept::More {
+    while retention::sweep(&mut db, bounds).await.unwrap() == retention::Due::More {
         batches += 1;
     }
     assert_eq!(batches, 3, "500, 500 and 200 with the rest");
