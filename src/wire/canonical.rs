@@ -29,19 +29,28 @@ pub fn chain_start(dialect: Dialect) -> Digest {
 
 /// The chain digest of a history one item longer.
 pub fn chain_next(chain: &Digest, canonical: &Digest) -> Digest {
-    seal(b'c', |hasher| {
-        hasher.update(chain).update(canonical);
-    })
+    *blake3::hash([*chain, *canonical].as_flattened()).as_bytes()
 }
 
 /// Digest of the canonical form of an item, an object. Unreadable are other values, nesting beyond
 /// [`MAX_DEPTH`] and objects in which a key occurs twice, because parsers differ in what they take.
 pub fn item(raw: &[u8], texts: OneTextPart) -> Result<Digest, Unreadable> {
-    object(&mut Cursor::new(raw, 0), MAX_DEPTH, texts)
+    let [_, _, digest @ ..] = object(&mut Cursor::new(raw, 0), MAX_DEPTH, texts)?;
+    Ok(digest)
 }
 
+/// The canonical form of a value: a tag for its type, a length, and either that many of its own bytes or
+/// (length [`LONG`]) their digest. No two values share one.
+type Form = [u8; 34];
+
+/// The form of `null` within an array.
+const NULL: Form = [0; 34];
+
+/// Stands for the length where a digest stands for the bytes.
+const LONG: u8 = u8::MAX;
+
 /// `None` for `null`.
-fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Digest>, Unreadable> {
+fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Form>, Unreadable> {
     match cursor.peek() {
         Some(b'{') => object(cursor, depth, &[]).map(Some),
         Some(b'[') => array(cursor, depth).map(Some),
@@ -49,88 +58,96 @@ fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Digest>, Unread
     }
 }
 
-fn object(cursor: &mut Cursor<'_>, depth: usize, texts: OneTextPart) -> Result<Digest, Unreadable> {
+fn object(cursor: &mut Cursor<'_>, depth: usize, texts: OneTextPart) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut members = Vec::new();
     let mut more = cursor.open(b'{', b'}')?;
     while more {
         let key = cursor.key()?;
         let is_text = cursor.peek() == Some(b'"') && texts.contains(&key.as_ref());
-        let digest = value(cursor, depth)?;
-        members.push((key, if is_text { digest.map(one_text_part) } else { digest }));
+        let form = value(cursor, depth)?;
+        members.push((key, if is_text { form.map(one_text_part) } else { form }));
         more = cursor.more(b'}')?;
     }
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     if members.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
         return Err(cursor.fail("a key occurs twice"));
     }
-    Ok(seal_members(&members))
+    Ok(object_form(&members))
 }
 
-fn seal_members(members: &[(Cow<'_, str>, Option<Digest>)]) -> Digest {
-    seal(b'o', |hasher| {
-        let kept = members.iter().filter(|(key, _)| key != "cache_control");
-        for (key, digest) in kept.filter_map(|(key, digest)| Some((key, digest.as_ref()?))) {
-            hasher.update(&(key.len() as u64).to_le_bytes()).update(key.as_bytes()).update(digest);
-        }
-    })
+fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
+    let mut bytes = Vec::with_capacity(members.len() * 64);
+    let kept = members.iter().filter(|(key, _)| key != "cache_control");
+    for (key, form) in kept.filter_map(|(key, form)| Some((key, form.as_ref()?))) {
+        bytes.extend_from_slice(&(key.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(key.as_bytes());
+        bytes.extend_from_slice(form);
+    }
+    long(b'o', &bytes)
 }
 
-fn array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Digest, Unreadable> {
+fn array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut elements = Vec::new();
     let mut more = cursor.open(b'[', b']')?;
     while more {
-        elements.push(value(cursor, depth)?.unwrap_or_default());
+        elements.push(value(cursor, depth)?.unwrap_or(NULL));
         more = cursor.more(b']')?;
     }
-    Ok(seal_elements(&elements))
+    Ok(array_form(&elements))
 }
 
-fn seal_elements(elements: &[Digest]) -> Digest {
-    seal(b'a', |hasher| {
-        hasher.update(elements.as_flattened());
-    })
+fn array_form(elements: &[Form]) -> Form {
+    long(b'a', elements.as_flattened())
 }
 
-fn scalar(cursor: &mut Cursor<'_>) -> Result<Option<Digest>, Unreadable> {
+fn scalar(cursor: &mut Cursor<'_>) -> Result<Option<Form>, Unreadable> {
     let mut ahead = cursor.clone();
     let span = ahead.value()?;
     let raw = cursor.raw(&span);
-    let digest = match raw.first() {
+    let form = match raw.first() {
         Some(b'n') => None,
         Some(b'"') => Some(match string(cursor.text(), &span) {
-            Some(text) => seal_text(&text),
-            None => seal_bytes(b'u', raw),
+            Some(text) => text_form(&text),
+            None => scalar_form(b'u', raw),
         }),
-        _ => Some(seal_bytes(b'v', raw)),
+        _ => Some(scalar_form(b'v', raw)),
     };
     *cursor = ahead;
-    Ok(digest)
+    Ok(form)
 }
 
-/// The digest of `[{"type":"text","text":T}]`, given that of the string `T`.
-fn one_text_part(text: Digest) -> Digest {
-    let part = [(Cow::from("text"), Some(text)), (Cow::from("type"), Some(seal_text("text")))];
-    seal_elements(&[seal_members(&part)])
+/// The form of `[{"type":"text","text":T}]`, given that of the string `T`.
+fn one_text_part(text: Form) -> Form {
+    let part = [(Cow::from("text"), Some(text)), (Cow::from("type"), Some(text_form("text")))];
+    array_form(&[object_form(&part)])
 }
 
-fn seal_text(text: &str) -> Digest {
-    seal_bytes(b's', text.as_bytes())
+fn text_form(text: &str) -> Form {
+    scalar_form(b's', text.as_bytes())
 }
 
-fn seal_bytes(tag: u8, bytes: &[u8]) -> Digest {
-    seal(tag, |hasher| {
-        hasher.update(bytes);
-    })
+fn scalar_form(tag: u8, bytes: &[u8]) -> Form {
+    let mut form = [0; 34];
+    let [head, len, own @ ..] = &mut form;
+    match (own.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
+        (Some(own), Ok(short)) => {
+            own.copy_from_slice(bytes);
+            (*head, *len) = (tag, short);
+            form
+        }
+        _ => long(tag, bytes),
+    }
 }
 
-/// Hashes with a tag in front, so that no value of one type equals one of another.
-fn seal(tag: u8, fill: impl FnOnce(&mut blake3::Hasher)) -> Digest {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&[tag]);
-    fill(&mut hasher);
-    *hasher.finalize().as_bytes()
+/// The form of a value by the digest of `bytes`.
+fn long(tag: u8, bytes: &[u8]) -> Form {
+    let mut form = [LONG; 34];
+    let [head, _, own @ ..] = &mut form;
+    *head = tag;
+    *own = *blake3::hash(bytes).as_bytes();
+    form
 }
 
 #[cfg(test)]
@@ -177,6 +194,14 @@ mod tests {
         ];
         let digests: std::collections::HashSet<_> = different.iter().map(|text| digest(text).unwrap()).collect();
         assert_eq!(digests.len(), different.len());
+    }
+
+    #[test]
+    fn texts_of_all_lengths_differ() {
+        let texts = (0..80).map(|n| format!(r#"{{"content":"{}"}}"#, "a".repeat(n)));
+        let padded = (0..40).map(|n| format!(r#"{{"content":"a{}"}}"#, "\\u0000".repeat(n + 1)));
+        let digests: std::collections::HashSet<_> = texts.chain(padded).map(|text| digest(&text).unwrap()).collect();
+        assert_eq!(digests.len(), 120);
     }
 
     #[test]

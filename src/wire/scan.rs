@@ -79,11 +79,26 @@ impl<'t> Cursor<'t> {
         if self.peek() != Some(b'"') {
             return Err(self.fail("a key is due"));
         }
-        let span = self.value()?;
-        let key = string(self.text, &span).ok_or(self.fail("a key is no Unicode text"))?;
+        let key = match self.plain_key() {
+            Some(key) => Cow::Borrowed(key),
+            None => {
+                let span = self.value()?;
+                string(self.text, &span).ok_or(self.fail("a key is no Unicode text"))?
+            }
+        };
         self.take(b':', "a colon is due")?;
         self.peek();
         Ok(key)
+    }
+
+    /// Takes a key without escapes, which are nearly all.
+    fn plain_key(&mut self) -> Option<&'t str> {
+        let rest = self.text.get(self.at + 1..)?;
+        let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+        let (key, rest) = rest.split_at_checked(len)?;
+        let key = std::str::from_utf8(key).ok().filter(|_| rest.first() == Some(&b'"'))?;
+        self.at += len + 2;
+        Some(key)
     }
 
     /// Takes one whole value, checked to be valid JSON and UTF-8, and gives its byte range.
@@ -146,11 +161,12 @@ pub fn elements(text: &[u8], at: usize) -> Result<Vec<Range<usize>>, Unreadable>
     Ok(elements)
 }
 
-/// The decoded string at `span`; `None` if it is no JSON string or holds a lone surrogate.
+/// The decoded string at `span`, where a valid value stands; `None` if it is no string or holds a lone
+/// surrogate.
 pub fn string<'t>(text: &'t [u8], span: &Range<usize>) -> Option<Cow<'t, str>> {
     let raw = text.get(span.clone())?;
     match memchr::memchr(b'\\', raw) {
-        None => serde_json::from_slice(raw).map(Cow::Borrowed).ok(),
+        None => std::str::from_utf8(raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?).map(Cow::Borrowed).ok(),
         Some(_) => serde_json::from_slice(raw).map(Cow::Owned).ok(),
     }
 }
