@@ -153,3 +153,14 @@ fn facts_are_shared_between_requests() {
     first.items[0].facts.tokens.set(42).unwrap();
     assert_eq!(second.items[0].facts.tokens.get(), Some(&42));
 }
+
+#[test]
+fn threads_share_a_memory() {
+    let memo = Memo::new(1 << 20);
+    let bodies: Vec<_> = (0..40).map(|n| long_body("", &"y".repeat(n * 200))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| bodies.iter().for_each(|body| check(body.as_bytes(), &memo).unwrap()));
+        }
+    });
+}
