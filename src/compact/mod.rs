@@ -38,4 +38,3 @@ pub mod windows;
 pub use rows::{
     Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey,
 };
-pub use rows::{Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey};

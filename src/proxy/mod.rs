@@ -1,21 +1,22 @@
-//! (in work)
-
-pub mod hold;
 //! A request's way through the proxy, one stage a line.
 
 pub mod body;
+pub mod breaker;
 pub mod budget;
 pub mod compaction;
 pub mod dial;
 pub mod encoding;
 pub mod headers;
+pub mod hold;
 pub mod intake;
+pub mod jobs;
 pub mod local;
 pub mod observe;
 pub mod outcome;
 pub mod relay;
 pub mod reply;
 pub mod route;
+pub mod sessions;
 pub mod upgrade;
 pub mod upstream;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
-use crate::compact::{Head, Level, Replacement};
+use crate::compact::{Change, Head, Level, Replacement};
 
 /// A folder, a store in it, and a tenant.
 struct Fixture {
@@ -75,12 +75,15 @@ fn chain(name: &str, len: usize) -> Vec<Digest> {
 }
 
 fn eviction(text: &str) -> Arc<Eviction> {
-    Arc::new(Eviction { replacements: vec![Replacement { slot: 0, text: text.to_owned() }] })
+    Arc::new(Eviction {
+        replacements: vec![Replacement { slot: 0, text: text.to_owned() }],
+        tokens: Change::default(),
+    })
 }
 
 fn checkpoint(level: Level, covers: usize, text: &str) -> Arc<Checkpoint> {
-    let head = Head { upto: 1, text: text.to_owned(), summary: String::new() };
-    Arc::new(Checkpoint { level, covers, head: Some(head), edits: Vec::new() })
+    let head = Head { upto: 1, text: text.to_owned(), summary: String::new(), offloaded: Vec::new() };
+    Arc::new(Checkpoint { level, covers, head: Some(head), edits: Vec::new(), tokens: Change::default() })
 }
 
 /// A batch that evicts the last item of a chain.

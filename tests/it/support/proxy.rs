@@ -3,34 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use compactproxy::config::{Api, Auto, Config, PruneSettings, Server, State, Strategies, TenantRule, Upstream};
+use compactproxy::config::{Api, Auto, Config, PruneSettings, Server, Strategies, Upstream};
 use compactproxy::proxy::Proxy;
 use compactproxy::server::admin::Reports;
 use compactproxy::server::{self, Running};
 
 /// A configuration with one upstream and no strategy.
 pub fn config(base_url: &str) -> Config {
-    Config {
-        server: Server {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            admin_listen: "127.0.0.1:0".parse().unwrap(),
-            admin_token: None,
-            max_body_bytes: 1 << 20,
-            max_buffered_bytes: 4 << 20,
-            drain_timeout: Duration::ZERO,
-            tls: None,
-        },
-        upstreams: vec![Arc::new(upstream("up", base_url, Api::Auto))],
-        state: State {
-            url: "sqlite::memory:".into(),
-            tenant: TenantRule::Single,
-            retention: Duration::from_secs(60),
-            max_size: 1 << 30,
-        },
-        strategies: Arc::new(Strategies::default()),
-        windows: Vec::new(),
-        policies: Vec::new(),
-    }
+    let mut config = Config::parse("", &|_| None).unwrap();
+    config.server = Server {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        admin_listen: "127.0.0.1:0".parse().unwrap(),
+        admin_token: None,
+        max_body_bytes: 1 << 20,
+        max_buffered_bytes: 4 << 20,
+        drain_timeout: Duration::ZERO,
+        tls: None,
+    };
+    config.upstreams = vec![Arc::new(upstream("up", base_url, Api::Auto))];
+    config
 }
 
 pub fn upstream(name: &str, base_url: &str, api: Api) -> Upstream {
