@@ -263,3 +263,20 @@ fn announce_chunks(request: &mut Request<SendBody>) {
 fn no_route() -> Fault {
     Fault::new(Outcome::ConnectFailed, "there is no upstream for this request")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<F, A, B>(_: impl FnOnce(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connections_fixed_cost_stays_small() {
+        // Every connection keeps room for its request's future and its response's body.
+        let (future, body) = (size_of_future(serve), size_of::<ReplyBody>());
+        assert!(future <= 4 * 1024, "{future} bytes");
+        assert!(body <= 512, "{body} bytes");
+    }
+}

@@ -142,7 +142,12 @@ impl Relay {
 
     /// Whether all that the upstream sent has been handed on.
     fn is_finished(&self) -> bool {
-        self.held.is_empty() && self.ready.is_empty() && (self.state != State::Open || self.source.is_end_stream())
+        let ended = match self.state {
+            State::Open => self.source.is_end_stream(),
+            State::Failing => false,
+            State::Ended | State::Closed => true,
+        };
+        ended && self.held.is_empty() && self.ready.is_empty()
     }
 
     fn close(&mut self, outcome: Outcome, ending: Ending) {

@@ -1,4 +1,5 @@
 //! A shard's pooled clients, one pair for each upstream, and what a failed call means.
+//! Of the interim answers (1xx) only `100 Continue` has an effect; early hints are dropped.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
