@@ -67,6 +67,24 @@ async fn a_commit_given_up_in_its_last_moment_is_undone() {
     assert_eq!(head(known.prepared.as_ref()), Some("prepared"), "as it was before");
 }
 
+#[tokio::test]
+async fn a_commit_given_up_before_is_rolled_back() {
+    let f = Fixture::new().await;
+    let (turns, mut db) = (chain("a", 4), f.outsider().await);
+    let commits = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counted = Arc::clone(&commits);
+    let hook = move || counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < u32::MAX;
+    db.lock_handle().await.unwrap().set_commit_hook(hook);
+    let ticket = Ticket::default();
+    assert!(ticket.give_up());
+    let packed = commit::prepare(&evicting(&turns, "late")).unwrap();
+    let owner = commit::Owner { tenant: &f.tenant, root: &turns[0], now: shared::now() };
+    let applied = commit::apply(&mut db, owner, &packed, &ticket).await.unwrap();
+    assert!(matches!(applied, commit::Applied::GivenUp));
+    assert_eq!(commits.load(std::sync::atomic::Ordering::Relaxed), 0, "not even for a moment");
+    assert_eq!(f.another().await.known(&f.tenant, &turns).await, Known::default());
+}
+
 /// Makes the writer's next statements fail with the real error of `pragma`, and lives through it.
 async fn survive(pragma: &str) {
     let f = Fixture::new().await;
