@@ -2,3 +2,4 @@
 
 mod provider;
 mod support;
+mod toy_proxy;
