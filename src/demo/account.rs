@@ -47,3 +47,17 @@ impl Account {
         dollars(full, prices.input) + dollars(self.cached, prices.cached) + dollars(self.output, prices.output)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_cached_costs_the_cached_price() {
+        let account = Account { requests: 2, input: 3_000_000, cached: 2_000_000, output: 100_000 };
+        let prices = Prices { input: 2.0, cached: 0.5, output: 10.0 };
+        assert!((account.cost(prices) - (2.0 + 1.0 + 1.0)).abs() < 1e-9);
+        assert_eq!(account.cached_share(), 66);
+        assert_eq!(Account::default().cached_share(), 0);
+    }
+}

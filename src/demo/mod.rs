@@ -25,6 +25,7 @@ pub mod window;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,10 +43,8 @@ pub const WINDOW: u64 = 65_536;
 pub const MODEL: &str = "demo-coder";
 /// From this call on (counted from one) the provider looks for an occasion to get smaller.
 const SHRINK_FROM: usize = 24;
-/// The smallest window it gets to: above half of the announced one, tokens.
-const SHRUNK: u64 = 34_816;
-/// The prompt from which on it does, tokens: the next ones will soon reach the smaller window.
-const SHRINK_AT: u64 = 28_000;
+/// Prompts that are such an occasion, tokens: well below any trigger, and growing.
+const SHRINK_AT: Range<u64> = 20_000..36_000;
 
 /// Whether everything that the demo printed was so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +121,8 @@ fn agent(base_url: &str, session: &Arc<Session>) -> Agent {
 }
 
 /// Providers move models to other machines without telling: late in the session the window becomes
-/// smaller than what was announced, at a moment when the next prompts will not fit.
+/// smaller than what was announced, at a moment when the next prompts will not fit. No trigger can
+/// foresee that, only recovery helps.
 fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
     if turn < SHRINK_FROM || shrunk.is_some() {
         return;
@@ -130,8 +130,8 @@ fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
     let exchanges = provider.completions();
     let last = exchanges.iter().rev().find(|exchange| exchange.origin == Origin::Agent);
     let last = last.map_or(0, |exchange| exchange.usage.prompt);
-    if last >= SHRINK_AT {
-        let window = last.max(SHRUNK);
+    if SHRINK_AT.contains(&last) {
+        let window = (last + 1).next_multiple_of(1_024);
         provider.set_limit(Limit::of(window));
         *shrunk = Some((turn, window));
     }

@@ -12,7 +12,7 @@ use super::trace::Event;
 
 /// Before anything runs.
 pub fn introduce(out: &mut impl Write, session: &Session) -> io::Result<()> {
-    writeln!(out, "compactproxy demo: an agent, a provider with {} tokens of window, no network.\n", grouped(WINDOW))?;
+    writeln!(out, "compactproxy demo: no key, no network; the provider's window is {} tokens.\n", grouped(WINDOW))?;
     writeln!(out, "The session: {} model calls in a repository. The user says at its start:", session.steps.len())?;
     writeln!(out, "  \"{RULE}\"\n")
 }

@@ -17,7 +17,7 @@ const MAX_STRING_CHARS: usize = 1_048_576;
 pub struct Rules {
     pub profile: Profile,
     pub arguments: Arguments,
-    pub empty_text: EmptyText,
+    pub empty: Empty,
 }
 
 /// What becomes of `arguments` that hold no JSON (C6).
@@ -29,13 +29,15 @@ pub enum Arguments {
     Parsed,
 }
 
-/// What becomes of `""` as the content of a user message or a tool result (C3).
+/// Which messages without content are taken (C3, C4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EmptyText {
-    /// As OpenAI: tools do print nothing.
-    Accepted,
-    /// As the strictest servers; for tests whose own input has none.
-    Rejected,
+pub enum Empty {
+    /// Also `null` and `[]`, as lenient servers do; for recorded conversations that hold them.
+    Anything,
+    /// `""`, as OpenAI: tools do print nothing.
+    Text,
+    /// As the strictest servers; for tests whose own input has no empty message.
+    Nothing,
 }
 
 /// A broken rule and the answer it gets.
@@ -49,7 +51,7 @@ pub struct Violation {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { profile: Profile::OpenAi, arguments: Arguments::Opaque, empty_text: EmptyText::Accepted }
+        Self { profile: Profile::OpenAi, arguments: Arguments::Opaque, empty: Empty::Text }
     }
 }
 
@@ -78,6 +80,13 @@ impl Rules {
         if !message.is_object() {
             return Err(wrong_type("C9", &at, "an object", message));
         }
+        let void = match message.get("content") {
+            None | Some(Value::Null) => role(message) == "assistant" && tool_calls(message).is_empty(),
+            Some(content) => content.as_array().is_some_and(Vec::is_empty),
+        };
+        if void && self.empty == Empty::Anything {
+            return Ok(());
+        }
         match role(message) {
             "system" | "developer" => content(&at, message, &["text"], "C5"),
             "user" => {
@@ -103,8 +112,8 @@ impl Rules {
     }
 
     fn not_empty(&self, i: usize, message: &Value) -> Result<(), Violation> {
-        match (self.empty_text, message.get("content").and_then(Value::as_str)) {
-            (EmptyText::Rejected, Some("")) => Err(invalid(
+        match (self.empty, message.get("content").and_then(Value::as_str)) {
+            (Empty::Nothing, Some("")) => Err(invalid(
                 "C3",
                 "Invalid parameter: message content must not be empty.",
                 Some(&format!("messages.[{i}].content")),

@@ -19,3 +19,4 @@ mod outcomes;
 mod tls;
 mod transparency;
 mod upgrade;
+mod toy_proxy;

@@ -24,6 +24,8 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 async fn start(settings: Settings) -> Provider {
     Provider::start(settings).await.unwrap()
@@ -108,6 +110,19 @@ async fn broken_requests_are_recorded_and_answered() {
     let rules: Vec<&str> = provider.violations().iter().map(|violation| violation.rule).collect();
     assert_eq!(rules, ["C1", "P1", "P1", "P1", "P1"]);
     assert_eq!(provider.completions()[0].verdict, Verdict::Violated("C1"));
+}
+
+#[tokio::test]
+async fn a_body_shorter_than_its_length_is_recorded() {
+    let provider = start(Settings::default()).await;
+    let mut stream = TcpStream::connect(provider.addr()).await.unwrap();
+    let cut = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"model\":";
+    stream.write_all(cut).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(provider.completions()[0].verdict, Verdict::Violated("P1"));
 }
 
 #[tokio::test]

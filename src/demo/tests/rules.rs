@@ -96,7 +96,7 @@ fn c3_results_have_an_id_and_content_of_text() {
 
 #[test]
 fn empty_texts_are_rejected_where_configured() {
-    let rules = Rules { empty_text: EmptyText::Rejected, ..Rules::default() };
+    let rules = Rules { empty: Empty::Nothing, ..Rules::default() };
     let empty = chat(json!([calls(&["c"]), {"role": "tool", "tool_call_id": "c", "content": ""}]));
     assert_eq!(rules.check(&empty).unwrap_err().rule, "C3");
     assert_eq!(rules.check(&chat(json!([user(json!(""))]))).unwrap_err().rule, "C3");
@@ -229,4 +229,14 @@ fn parameters_fit_together() {
     assert_eq!(with(json!({"max_tokens": 0})), Err("P8"));
     assert_eq!(with(json!({"model": null})), Err("P8"));
     assert_eq!(broken(&json!([1])).rule, "P1");
+}
+
+#[test]
+fn lenient_servers_take_messages_without_content() {
+    let lenient = Rules { empty: Empty::Anything, ..Rules::default() };
+    for message in [json!({"role": "assistant", "content": null}), user(json!([])), json!({"role": "assistant"})] {
+        assert_eq!(lenient.check(&chat(json!([user(json!("a")), message]))), Ok(()));
+        assert!(Rules::default().check(&chat(json!([user(json!("a")), message]))).is_err());
+    }
+    assert_eq!(lenient.check(&chat(json!([result("c")]))).unwrap_err().rule, "C1");
 }
