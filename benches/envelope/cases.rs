@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{Either, select};
+use futures_util::future::join;
 
 use crate::Error;
 use crate::bodies::{Pieces, Shape, Writer};
@@ -125,24 +125,22 @@ impl Cases {
             let alone = run(spot.address, self.load(1, count), &self.strangers(count)).await;
             record("first_sight", spot, &alone, median(alone.total.clone()).map(|us| us / 1e3), figures);
             let strangers = self.strangers(count);
-            let busy = run(spot.address, self.load(1, count), &strangers);
-            let mut probes = Measured::default();
-            let mut busy = Box::pin(busy);
-            while let Either::Right((probe, still)) = select(busy, Box::pin(self.probe(spot))).await {
-                probes.total.extend(probe.total);
-                probes.failures.extend(probe.failures);
-                busy = still;
-            }
+            let busy = Cell::new(true);
+            let sight = async {
+                run(spot.address, self.load(1, count), &strangers).await;
+                busy.set(false);
+            };
+            let ((), probes) = join(sight, self.probes(spot, &busy)).await;
             let p99 = quantile(probes.total.clone(), 0.99).map(|us| us / 1e3);
             record("first_sight_probe", spot, &probes, p99, figures);
         }
         Ok(())
     }
 
-    /// A few small requests on connections of their own, so that every shard gets some.
-    async fn probe(&self, spot: &Spot) -> Measured {
-        let load = Load { pause: Duration::from_millis(2), ..self.load(8, 16) };
-        run(spot.address, load, &|| Some(self.continued(&self.small))).await
+    /// Small requests with pauses while `busy`, on connections of their own, so that every shard gets some.
+    async fn probes(&self, spot: &Spot, busy: &Cell<bool>) -> Measured {
+        let load = Load { pause: Duration::from_millis(2), ..self.load(8, usize::MAX) };
+        run(spot.address, load, &|| busy.get().then(|| self.continued(&self.small))).await
     }
 
     /// `count` conversations, made beforehand.

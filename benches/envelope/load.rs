@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// compactproxy's word on what it did to a request.
 const ACTION: &str = "x-compactproxy-action";
 
+/// How a whole stream ends.
+const DONE: &[u8] = b"[DONE]\n\n";
+
 /// How much load, and until when.
 #[derive(Clone, Copy)]
 pub struct Load {
@@ -137,16 +140,24 @@ async fn exchange(
     let response = send(&mut sender, answer, body).await?;
     let rewritten = response.headers().contains_key(ACTION);
     let mut body = response.into_body();
-    let (mut first, mut last) = (None, bytes::Bytes::new());
+    let (mut first, mut end) = (None, Vec::new());
     while let Some(frame) = body.frame().await {
         first.get_or_insert_with(micros);
-        last = frame?.into_data().unwrap_or(last);
+        if let Ok(data) = frame?.into_data() {
+            keep_end(&mut end, &data);
+        }
     }
     let total = micros();
-    if answer == "sse" && !last.ends_with(b"[DONE]\n\n") {
+    if answer == "sse" && end != DONE {
         return Err("the stream did not end with [DONE]".into());
     }
     Ok((sender, Times { first: first.unwrap_or(total), total, rewritten }))
+}
+
+/// The end of a stream may come in two pieces: the last bytes of all that were read.
+fn keep_end(end: &mut Vec<u8>, piece: &[u8]) {
+    end.extend_from_slice(piece.get(piece.len().saturating_sub(DONE.len())..).unwrap_or_default());
+    end.drain(..end.len().saturating_sub(DONE.len()));
 }
 
 /// Opens `count` streams that stay idle after their first event; they close when the return value is dropped.

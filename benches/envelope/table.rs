@@ -133,7 +133,11 @@ fn cell(figure: Option<f64>) -> String {
 }
 
 fn number(figure: f64) -> String {
-    if figure.abs() >= 100.0 { format!("{figure:.0}") } else { format!("{figure:.1}") }
+    match figure.abs() {
+        size if size >= 100.0 => format!("{figure:.0}"),
+        size if size >= 10.0 => format!("{figure:.1}"),
+        _ => format!("{figure:.2}"),
+    }
 }
 
 fn relation(limit: Limit, figure: Option<f64>) -> String {
