@@ -1,1 +1,189 @@
-//! (in work)
+//! Where a conversation may be cut: groups that stay whole, and tails that every upstream accepts.
+//!
+//! Rules: call and result stay together (C1, C2, C12, R1), reasoning stays with what it produced (R4), items of an
+//! unknown role stay with both neighbours (P9), calls still open at the end stay in the tail.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::wire::{Conversation, Facts, Role, SlotKind};
+
+/// A call and the result that answers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Item that makes the call, and the call's index in its `calls`.
+    pub call: (usize, usize),
+    /// Item that answers, and the result's index in its `results`; `None` while nothing does.
+    pub result: Option<(usize, usize)>,
+}
+
+/// All calls in order of appearance, each with its result. Ids may be used again for other calls: a result belongs to
+/// the nearest preceding call of its id that has none yet. Legacy function results pair by name.
+pub fn pairs(conversation: &Conversation<'_>) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut open: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (i, item) in conversation.items.iter().enumerate() {
+        for (r, id) in item.facts.results.iter().enumerate() {
+            let Some(waiting) = open.get_mut(id.as_str()) else { continue };
+            let item_of = |p: &usize| pairs.get(*p).map(|pair| pair.call.0);
+            let nearest = waiting.last().and_then(item_of);
+            let Some(at) = waiting.iter().position(|p| item_of(p) == nearest) else { continue };
+            let answered = waiting.remove(at);
+            if let Some(pair) = pairs.get_mut(answered) {
+                pair.result = Some((i, r));
+            }
+        }
+        for (c, call) in item.facts.calls.iter().enumerate() {
+            let key = if call.id.is_empty() { call.name.as_str() } else { call.id.as_str() };
+            open.entry(key).or_default().push(pairs.len());
+            pairs.push(Pair { call: (i, c), result: None });
+        }
+    }
+    pairs
+}
+
+/// The smallest units that may be cut, in order; together they are all items.
+pub fn groups(conversation: &Conversation<'_>) -> Vec<Range<usize>> {
+    let n = conversation.items.len();
+    let glued = glued(conversation);
+    let mut groups = Vec::new();
+    let mut start = 0;
+    for k in 1..=n {
+        if k == n || glued.get(k) == Some(&false) {
+            groups.push(start..k);
+            start = k;
+        }
+    }
+    groups
+}
+
+/// All `k`, ascending, such that the items before `k` may be replaced by one user message: no group is split and the
+/// tail starts with an assistant item (the message stands before it) or with a user text that is not the last item
+/// (the message is folded into it; D1, D3, D9, D12). The number of items itself is among them where everything may be
+/// folded.
+pub fn boundaries(conversation: &Conversation<'_>) -> Vec<usize> {
+    let n = conversation.items.len();
+    let glued = glued(conversation);
+    let free = |k: usize| glued.get(k) == Some(&false);
+    (1..=n).filter(|&k| free(k) && (k == n || starts_tail(conversation, k))).collect()
+}
+
+/// Whether the whole conversation may become one user message: it ends in no open call, reasoning or unknown item.
+pub fn may_fold(conversation: &Conversation<'_>) -> bool {
+    let n = conversation.items.len();
+    n > 0 && glued(conversation).get(n) == Some(&false)
+}
+
+/// The cut with the smallest tail that has at least `keep_tokens`; `counts` are tokens by item. `None` where the
+/// conversation has no such tail behind a boundary. The tail is never empty and ends as the conversation does.
+pub fn cut_for_tokens(conversation: &Conversation<'_>, counts: &[u32], keep_tokens: u64) -> Option<usize> {
+    let cost = |i: usize| counts.get(i).map_or(0, |&tokens| u64::from(tokens));
+    cut(conversation, keep_tokens, cost)
+}
+
+/// The cut with the smallest tail that has at least `keep_messages` messages, rounded up to a group.
+pub fn cut_for_messages(conversation: &Conversation<'_>, keep_messages: usize) -> Option<usize> {
+    let cost = |i: usize| conversation.items.get(i).map_or(0, |item| u64::from(is_message(&item.facts)));
+    cut(conversation, keep_messages as u64, cost)
+}
+
+/// How many messages the conversation has: elements that are neither system messages nor reasoning.
+pub fn messages(conversation: &Conversation<'_>) -> usize {
+    conversation.items.iter().filter(|item| is_message(&item.facts)).count()
+}
+
+/// Whether an item counts as a message.
+pub fn is_message(facts: &Facts) -> bool {
+    facts.role != Role::System && !is_reasoning(facts)
+}
+
+fn cut(conversation: &Conversation<'_>, keep: u64, cost: impl Fn(usize) -> u64) -> Option<usize> {
+    let n = conversation.items.len();
+    let (mut tail, mut from) = (0_u64, n);
+    boundaries(conversation).into_iter().rev().filter(|&k| k < n).find(|&k| {
+        tail += (k..from).map(&cost).sum::<u64>();
+        from = k;
+        tail >= keep
+    })
+}
+
+/// For every `k`: whether items `k - 1` and `k` belong together (at the number of items: whether the end is open).
+fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
+    let n = conversation.items.len();
+    let mut change = vec![0_i64; n + 2];
+    // Keeps the items `from..=to` together.
+    let mut glue = |from: usize, to: usize| {
+        if let Some(start) = change.get_mut(from + 1) {
+            *start += 1;
+        }
+        if let Some(end) = change.get_mut(to + 1) {
+            *end -= 1;
+        }
+    };
+    let live = live_from(conversation);
+    for pair in pairs(conversation) {
+        match pair.result {
+            Some((result, _)) => glue(pair.call.0, result),
+            None if pair.call.0 >= live => glue(pair.call.0, n),
+            None => {}
+        }
+    }
+    for (i, item) in conversation.items.iter().enumerate() {
+        match item.facts.role {
+            Role::Unknown => glue(i.saturating_sub(1), i + 1),
+            _ if is_reasoning(&item.facts) => glue(i, i + 1),
+            _ if !item.facts.results.is_empty() && i > 0 => glue(i - 1, i),
+            _ => {}
+        }
+    }
+    change
+        .iter()
+        .take(n + 1)
+        .scan(0, |open, step| {
+            *open += step;
+            Some(*open > 0)
+        })
+        .collect()
+}
+
+/// First item of the model's last turn, if only results follow it: a call before it that has no result gets none.
+fn live_from(conversation: &Conversation<'_>) -> usize {
+    let n = conversation.items.len();
+    let mut start = n;
+    for (i, item) in conversation.items.iter().enumerate().rev() {
+        match item.facts.role {
+            Role::Assistant => start = i,
+            _ if start < n => break,
+            Role::User if item.facts.results.is_empty() => break,
+            _ => {}
+        }
+    }
+    start
+}
+
+fn starts_tail(conversation: &Conversation<'_>, k: usize) -> bool {
+    let Some(item) = conversation.items.get(k) else { return false };
+    let facts = &item.facts;
+    match facts.role {
+        _ if !facts.results.is_empty() => false,
+        Role::Assistant => true,
+        // A message folded into the last item would change what the model is asked.
+        Role::User => k + 1 < conversation.items.len() && facts.slots.iter().any(|slot| slot.kind == SlotKind::Text),
+        // A system message right behind the lead is left to the cut before or after it (D5).
+        Role::System | Role::Tool | Role::Unknown => false,
+    }
+}
+
+/// Reasoning that stands as an item of its own.
+fn is_reasoning(facts: &Facts) -> bool {
+    let mut kinds = facts.slots.iter().map(|slot| slot.kind);
+    facts.role == Role::Assistant
+        && facts.calls.is_empty()
+        && facts.media.is_empty()
+        && kinds.clone().any(|kind| kind == SlotKind::Reasoning)
+        && kinds.all(|kind| matches!(kind, SlotKind::Reasoning | SlotKind::Other))
+}
+
+#[cfg(test)]
+#[path = "tests/cuts.rs"]
+pub(crate) mod tests;

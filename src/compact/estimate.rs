@@ -1,39 +1,43 @@
 //! What a conversation costs as the client sent it and as it would go out, in uncalibrated tokens.
 
-use crate::wire::{Conversation, Digest};
+use crate::wire::Conversation;
 
+use super::cuts;
+use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
-use super::tokens::Tokens;
+use super::tokens::PER_MESSAGE;
 
-/// Upper bound of [`total`]'s `after` in tokens, from bytes alone: no text is looked at.
-/// A token is at least one byte of text, escapes and structure only add bytes.
-pub fn bound(tokens: &Tokens, conversation: &Conversation, known: &Known) -> u64 {
-    let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.covers);
-    let items = conversation.items.iter().skip(covered);
-    let open: u64 = items
-        .map(|item| match known.evictions.get(&item.chain) {
-            Some(eviction) => eviction.tokens.after,
-            None => (item.facts.text_bytes as u64).saturating_add(media(item)),
-        })
-        .sum();
-    let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.tokens.after);
-    covered + open + tokens.overhead_bound(conversation)
-}
-
-fn media(item: &crate::wire::Item) -> u64 {
-    item.facts.media.iter().map(|media| u64::from(media.tokens)).sum()
+/// Upper bound of [`total`]'s `after`, from bytes alone: no text is looked at.
+pub fn bound(situation: &Situation) -> u64 {
+    let Situation { conversation, known, .. } = *situation;
+    let active = known.active.as_deref();
+    let items = conversation.items.iter().skip(active.map_or(0, |checkpoint| checkpoint.covers));
+    let open = items.map(|item| match known.evictions.get(&item.chain) {
+        Some(eviction) => eviction.tokens.after,
+        None => {
+            let media: u64 = item.facts.media.iter().map(|media| u64::from(media.tokens)).sum();
+            item.facts.text_bytes as u64 + media + PER_MESSAGE
+        }
+    });
+    let lead =
+        conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
+    active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + lead.sum::<u64>() + PER_MESSAGE
 }
 
 /// Tokens of the whole request, before and after the known rewrites. Counts what was not counted yet.
-pub fn total(tokens: &Tokens, conversation: &Conversation, known: &Known) -> Change {
+pub fn total(situation: &Situation) -> Change {
+    let Situation { conversation, known, tokens, .. } = *situation;
     let active = known.active.as_deref();
     let covered = active.map_or(0, |checkpoint| checkpoint.covers);
-    let overhead = tokens.overhead(conversation);
+    let overhead = situation.overhead();
     let mut sum = active.map_or(Change::default(), |checkpoint| checkpoint.tokens);
     for (index, item) in conversation.items.iter().enumerate().skip(covered) {
         let change = match known.evictions.get(&item.chain) {
             Some(eviction) => eviction.tokens,
-            None => same(tokens.count_item(conversation, index)),
+            None => {
+                let count = tokens.count_item(conversation, index);
+                Change { before: count, after: count }
+            }
         };
         sum.before += change.before;
         sum.after += change.after;
@@ -41,18 +45,36 @@ pub fn total(tokens: &Tokens, conversation: &Conversation, known: &Known) -> Cha
     Change { before: sum.before + overhead, after: sum.after + overhead }
 }
 
-fn same(count: u64) -> Change {
-    Change { before: count, after: count }
+/// Messages as they would be sent: elements that are neither system messages nor reasoning.
+pub fn messages(conversation: &Conversation, active: Option<&Checkpoint>) -> usize {
+    let upto = active.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
+    let tail = conversation.items.iter().skip(upto).filter(|item| cuts::is_message(&item.facts)).count();
+    tail + usize::from(upto > 0)
 }
 
 /// Tokens of item `index` with `replacements` in place of its slots' texts.
-pub fn rewritten(tokens: &Tokens, conversation: &Conversation, index: usize, replacements: &[&Replacement]) -> u64 {
+pub fn rewritten(situation: &Situation, index: usize, replacements: &[&Replacement]) -> u64 {
+    let Situation { conversation, tokens, .. } = *situation;
     let Some(item) = conversation.items.get(index) else { return 0 };
     replacements.iter().fold(tokens.count_item(conversation, index), |count, replacement| {
         let old = item.facts.slots.get(replacement.slot).and_then(|slot| conversation.text(index, slot));
         let old = old.map_or(0, |text| tokens.count_text(&text));
         count.saturating_sub(old) + tokens.count_text(&replacement.text)
     })
+}
+
+/// Tokens of every item as it would go out under `checkpoint`; 0 for those its head stands for.
+pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u32> {
+    let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
+    let count = |(index, item): (usize, &crate::wire::Item)| match index {
+        _ if index < upto => 0,
+        _ => {
+            let eviction = situation.known.evictions.get(&item.chain).map(|row| &**row);
+            rewritten(situation, index, &in_force(checkpoint, eviction, index))
+        }
+    };
+    let counts = situation.conversation.items.iter().enumerate().map(count);
+    counts.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect()
 }
 
 /// The replacements in force for item `index`: a checkpoint's edits, and an eviction's where they
@@ -72,25 +94,18 @@ pub fn in_force<'k>(
     all
 }
 
+/// The text that stands for a slot as it is sent under `known`, where it is not the client's own.
+pub fn standing<'k>(conversation: &Conversation, known: &'k Known, at: (usize, usize)) -> Option<&'k str> {
+    let (index, slot) = at;
+    let item = conversation.items.get(index)?;
+    let eviction = known.evictions.get(&item.chain).map(|row| &**row);
+    let replacements = in_force(known.active.as_deref(), eviction, index);
+    replacements.into_iter().find(|replacement| replacement.slot == slot).map(|replacement| replacement.text.as_str())
+}
+
 /// The run of a checkpoint's edits (ascending by item) that belong to item `index`.
 fn edits_of(checkpoint: &Checkpoint, index: usize) -> &[(usize, Replacement)] {
     let from = checkpoint.edits.partition_point(|(item, _)| *item < index);
     let upto = checkpoint.edits.partition_point(|(item, _)| *item <= index);
     checkpoint.edits.get(from..upto).unwrap_or_default()
-}
-
-/// Tokens of every item as it would go out under `checkpoint`; 0 for those its head stands for.
-pub fn per_item(
-    tokens: &Tokens,
-    conversation: &Conversation,
-    known: &Known,
-    checkpoint: Option<&Checkpoint>,
-) -> Vec<u64> {
-    let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
-    let eviction = |chain: &Digest| known.evictions.get(chain).map(|eviction| &**eviction);
-    let count = |(index, item): (usize, &crate::wire::Item)| match index {
-        _ if index < upto => 0,
-        _ => rewritten(tokens, conversation, index, &in_force(checkpoint, eviction(&item.chain), index)),
-    };
-    conversation.items.iter().enumerate().map(count).collect()
 }

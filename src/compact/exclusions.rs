@@ -1,1 +1,171 @@
-//! (in work)
+//! Which tools' results are left alone, and how a result finds its tool's name.
+
+use crate::wire::Conversation;
+
+/// The shipped `excluded_tools`: tools that page themselves, or whose answers are tiny or pinned. Patterns
+/// with `*`; case matters. A listed tool is still evicted beyond `excluded_limit_factor` times the limit, so
+/// a listed tool that breaks its promise (a one-line file of megabytes) cannot end a run.
+///
+/// Deliberately absent: shells (`Bash`, `bash`, `execute`, `exec_command`, `run_shell_command`, `terminal`,
+/// …), whose output has no bound; search (`grep*`, `Glob`, `search_files`, …), which counts matches but not
+/// their length; the web and browsers; sub-agents (`Task`, `task`); and `read_many_files`, which joins every
+/// file that a glob names: each can be read again by itself.
+pub const SHIPPED: &[&str] = &[
+    // Readers with a line range or a window of their own: an evicted page would be read again at once.
+    "read_file",
+    "read_files",
+    "read",
+    "Read",
+    "NotebookRead",
+    "view",
+    "View",
+    "view_file",
+    "open",
+    "goto",
+    "scroll_up",
+    "scroll_down",
+    // Writers: they answer with a line or a short excerpt.
+    "write_file",
+    "write_to_file",
+    "write",
+    "Write",
+    "create_file",
+    "create",
+    "append_file",
+    // Editors: likewise; some of them also view, by range and with a limit of their own.
+    "edit_file",
+    "edit",
+    "Edit",
+    "MultiEdit",
+    "multiedit",
+    "NotebookEdit",
+    "replace",
+    "replace_in_file",
+    "insert",
+    "patch",
+    "apply_patch",
+    "editor",
+    "file_editor",
+    "str_replace_editor",
+    "str_replace_based_edit_tool",
+    // Listings of one directory: bounded by the tools, and the map by which the next read is chosen.
+    "list_files",
+    "list_directory",
+    "list_dir",
+    "list",
+    "ls",
+    "LS",
+    // Memory and session look-ups: small pages of what compaction itself put aside.
+    "memory_*",
+    "session_*",
+    "save_memory",
+    "memory",
+    // Plans, todo lists and skills: short, and pinned by the other strategies.
+    "todo_*",
+    "todowrite",
+    "todoread",
+    "TodoWrite",
+    "TodoRead",
+    "write_todos",
+    "read_todos",
+    "update_plan",
+    "task_tracker",
+    "TaskCreate",
+    "TaskUpdate",
+    "TaskGet",
+    "TaskList",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "plan_mode_respond",
+    "Skill",
+    "skill",
+    "activate_skill",
+    "invoke_skill",
+    "load_skill",
+    // Signs of life: a word or two.
+    "think",
+    "finish",
+    "submit",
+    "submit_and_exit",
+];
+
+/// Tools whose older results are never pruned: look-ups of what was put aside, plans and skills in force.
+/// File reads are not here: a pruned read keeps its head, its tail and a pointer to the exact text, and the
+/// file can be read again.
+pub const NEVER_PRUNED: &[&str] = &[
+    "memory_*",
+    "session_*",
+    "save_memory",
+    "memory",
+    "todo_*",
+    "todowrite",
+    "todoread",
+    "TodoWrite",
+    "TodoRead",
+    "write_todos",
+    "read_todos",
+    "update_plan",
+    "task_tracker",
+    "TaskCreate",
+    "TaskUpdate",
+    "TaskGet",
+    "TaskList",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "plan_mode_respond",
+    "Skill",
+    "skill",
+    "activate_skill",
+    "invoke_skill",
+    "load_skill",
+];
+
+/// Whether a tool is named by one of the patterns: by its whole name, or by what is left without the prefix
+/// of a server or namespace (`mcp__files__read_file`, `functions.read_file`).
+pub fn excluded<P: AsRef<str>>(name: &str, patterns: &[P]) -> bool {
+    let short = bare_names(name);
+    patterns.iter().any(|pattern| {
+        let pattern = pattern.as_ref();
+        glob(pattern, name) || short.iter().flatten().any(|name| glob(pattern, name))
+    })
+}
+
+/// The tool's own name within a qualified one. A server's or a tool's name may hold `__` itself,
+/// so both ways to read that are tried.
+fn bare_names(name: &str) -> [Option<&str>; 3] {
+    let qualified = name.strip_prefix("mcp__");
+    let after_first = qualified.and_then(|rest| rest.split_once("__")).map(|(_, tool)| tool);
+    let after_last = qualified.and_then(|rest| rest.rsplit_once("__")).map(|(_, tool)| tool);
+    let after_dot = name.rsplit_once('.').map(|(_, tool)| tool);
+    [after_first, after_last, after_dot]
+}
+
+/// Whether `text` matches `pattern`, in which `*` stands for any text, also none.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(head) else { return false };
+    let mut pieces = rest.split('*').peekable();
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return text.ends_with(piece);
+        }
+        let Some((_, behind)) = text.split_once(piece) else { return false };
+        text = behind;
+    }
+    true
+}
+
+/// Name of the tool whose call result `result` of item `item` answers: that of the nearest call before it
+/// with this id (ids are reused), or the id itself for a legacy function result.
+pub fn tool_of<'c>(conversation: &'c Conversation<'_>, item: usize, result: usize) -> Option<&'c str> {
+    let id = conversation.items.get(item)?.facts.results.get(result)?;
+    let before = conversation.items.get(..item)?;
+    before.iter().rev().flat_map(|item| item.facts.calls.iter().rev()).find_map(|call| match call.id.as_str() {
+        "" => (call.name == *id).then_some(call.name.as_str()),
+        call_id => (call_id == id).then_some(call.name.as_str()),
+    })
+}
+
+#[cfg(test)]
+#[path = "exclusions_tests.rs"]
+mod tests;

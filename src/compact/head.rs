@@ -1,13 +1,24 @@
-//! The message that stands for a summarized prefix: which texts go into it, and its checkpoint.
+//! The message that stands for a summarized prefix: where the prefix ends, and what the message says.
 
 use crate::wire::Role;
 
-use super::plan::{Shape, Situation, checkpoint};
+use super::budget::KeepTail;
+use super::compose::{Parts, Story, compose, fold_text, offload_text};
+use super::digest::digest;
+use super::ledger::ledger;
+use super::pins::pins;
+use super::plan::{Load, Shape, Situation, checkpoint};
 use super::rows::{Checkpoint, Head, Level, Removed, TextId};
-use super::{cuts, digest, ledger, pins, summary};
+use super::{cuts, estimate};
 
-/// Tokens that a head is expected to need when a cut is chosen before it is written.
-pub const ALLOWANCE: u64 = 3_000;
+/// Most tokens of the ledger, and its share of the window in percent.
+const LEDGER: (u64, u64) = (20_000, 15);
+/// Most tokens of pins, and their share of the window in percent.
+const PINS: (u64, u64) = (6_000, 8);
+/// Most tokens of a digest, and its share of the window in percent.
+const DIGEST: (u64, u64) = (2_500, 5);
+/// Tokens of the frame around all of it.
+const FRAME: u64 = 400;
 
 /// Where the summary's text comes from.
 #[derive(Debug, Clone, Copy)]
@@ -16,4 +27,137 @@ pub enum Source<'t> {
     Model(&'t str),
     /// The deterministic digest: no model was to be had.
     Digest,
+}
+
+/// A bound of `most` tokens, less in a small window.
+fn bounded(situation: &Situation, (most, percent): (u64, u64)) -> u64 {
+    situation.budget.window.map_or(most, |window| most.min(window.input * percent / 100))
+}
+
+/// Tokens (uncalibrated) that the head of the first `cut` items is expected to need.
+pub fn expected(situation: &Situation, cut: usize, items: &[u32]) -> u64 {
+    let typed = situation.conversation.items.iter().zip(items).take(cut);
+    let typed = typed.filter(|(item, _)| item.facts.role == Role::User).map(|(_, tokens)| u64::from(*tokens).min(800));
+    typed.sum::<u64>().min(bounded(situation, LEDGER)) + bounded(situation, DIGEST) + FRAME
+}
+
+/// The first item of the tail that a summary made now would keep, so that the request reaches its
+/// target; `None` where nothing more can be summarized. A summary made ahead leaves room in the tail
+/// for what comes until the trigger is reached.
+pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
+    let Situation { budget, conversation, .. } = *situation;
+    let upto = situation.summarized();
+    let items = estimate::per_item(situation, situation.known.active.as_deref());
+    let to_come = budget.trigger_messages.map_or(0, |trigger| trigger.saturating_sub(load.messages));
+    let wanted = match budget.keep {
+        KeepTail::Messages(keep) => cuts::cut_for_messages(conversation, keep.saturating_sub(to_come).max(1)),
+        KeepTail::Tokens(keep) => {
+            let to_come = budget.trigger.map_or(0, |trigger| trigger.saturating_sub(load.tokens));
+            let keep = situation.uncalibrated(keep.saturating_sub(to_come)).max(1);
+            let by_messages = budget.trigger_messages.map(|trigger| (trigger / 2).max(1));
+            let fewest = by_messages.and_then(|keep| cuts::cut_for_messages(conversation, keep));
+            cuts::cut_for_tokens(conversation, &items, keep).max(fewest)
+        }
+    };
+    let from = wanted.unwrap_or(0).max(upto + 1);
+    let room = |k: usize| {
+        let head = expected(situation, k, &items) + situation.overhead();
+        let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
+        target.saturating_sub(head)
+    };
+    let tail = |k: usize| items.iter().skip(k).map(|tokens| u64::from(*tokens)).sum::<u64>();
+    let count = conversation.items.len();
+    let boundaries: Vec<usize> =
+        cuts::boundaries(conversation).into_iter().filter(|k| *k >= from && *k < count).collect();
+    boundaries.iter().copied().find(|k| tail(*k) <= room(*k)).or(boundaries.last().copied())
+}
+
+/// The smallest tail that any cut leaves, as its first item.
+pub fn smallest_tail(situation: &Situation) -> Option<usize> {
+    let count = situation.conversation.items.len();
+    cuts::boundaries(situation.conversation).into_iter().rfind(|k| *k < count && *k > situation.summarized())
+}
+
+/// A checkpoint in which one message stands for the first `cut` items, with the texts it took out.
+pub fn summary(situation: &Situation, cut: usize, source: Source) -> Option<(Checkpoint, Vec<Removed>)> {
+    let story = record(situation, cut, source);
+    let said = Said::of(situation, cut, story, source);
+    let text = compose(&said.parts());
+    let (head, removed) = said.into_head(cut, text);
+    // The digest has to speak for a user message that the head is folded into.
+    let next = situation.conversation.items.get(cut)?;
+    let covers = if next.facts.role == Role::User { cut + 1 } else { cut };
+    let shape = Shape { level: Level::Summary, covers, head: Some(head), edits: Vec::new() };
+    Some((checkpoint(situation, shape), removed))
+}
+
+/// A checkpoint in which one message stands for the whole history, the latest results in it up to
+/// `keep` tokens; `None` where calls are still open.
+pub fn fold(situation: &Situation, source: Source, keep: u64) -> Option<(Checkpoint, Vec<Removed>)> {
+    let count = situation.conversation.items.len();
+    if !cuts::may_fold(situation.conversation) {
+        return None;
+    }
+    let story = record(situation, count, source);
+    let said = Said::of(situation, count, story, source);
+    let counter = |text: &str| situation.tokens.count_text(text) as usize;
+    let text = fold_text(situation.conversation, &said.parts(), keep as usize, &counter);
+    let (head, removed) = said.into_head(count, text);
+    let shape = Shape { level: Level::Fold, covers: count, head: Some(head), edits: Vec::new() };
+    Some((checkpoint(situation, shape), removed))
+}
+
+fn record(situation: &Situation, upto: usize, source: Source) -> String {
+    let counter = |text: &str| situation.tokens.count_text(text) as usize;
+    match source {
+        Source::Model(text) => text.to_owned(),
+        Source::Digest => digest(situation.conversation, 0..upto, bounded(situation, DIGEST) as usize, &counter),
+    }
+}
+
+/// What a head says of the first items, and the texts behind its pointers.
+struct Said<'s> {
+    ledger: super::ledger::Ledger,
+    pins: super::pins::Pins,
+    story: String,
+    source: Source<'s>,
+    pointers: Vec<TextId>,
+    offloaded: Option<Removed>,
+}
+
+impl<'s> Said<'s> {
+    fn of(situation: &Situation, upto: usize, story: String, source: Source<'s>) -> Self {
+        let counter = |text: &str| situation.tokens.count_text(text) as usize;
+        let Situation { conversation, key, .. } = *situation;
+        let earlier = situation.known.active.as_deref().and_then(|active| active.head.as_ref());
+        let earlier = earlier.filter(|head| head.upto <= upto);
+        let from = earlier.map_or(0, |head| head.upto);
+        let mut pointers = earlier.map_or_else(Vec::new, |head| head.offloaded.clone());
+        let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
+        let offloaded = offload.then(|| key.removed(offload_text(conversation, from..upto)));
+        pointers.extend(offloaded.as_ref().map(|removed| removed.id));
+        Self {
+            ledger: ledger(conversation, upto, bounded(situation, LEDGER) as usize, key, &counter),
+            pins: pins(conversation, upto, bounded(situation, PINS) as usize, key),
+            story,
+            source,
+            pointers,
+            offloaded,
+        }
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        let story = match self.source {
+            Source::Model(_) => Story::Summary(&self.story),
+            Source::Digest => Story::Digest(&self.story),
+        };
+        Parts { ledger: &self.ledger, pins: &self.pins.pins, story, pointers: &self.pointers }
+    }
+
+    fn into_head(self, upto: usize, text: String) -> (Head, Vec<Removed>) {
+        let mut removed = self.ledger.removed;
+        removed.extend(self.pins.removed);
+        removed.extend(self.offloaded);
+        (Head { upto, text, summary: self.story, offloaded: self.pointers }, removed)
+    }
 }

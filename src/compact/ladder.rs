@@ -2,14 +2,17 @@
 //! hysteresis and breaker are ignored. Evict → trim → summary with a smaller and smaller tail →
 //! shorten the oversized last messages → full fold; the first rung that reaches the target is sent.
 
-use crate::wire::overflow::Verdict;
+use std::sync::Arc;
+
+use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
 use crate::wire::{Role, SlotKind};
 
+use super::evict::{Preview, clip};
 use super::head::{self, Source};
-use super::plan::{Actions, Situation, tokens_under};
-use super::rows::{Checkpoint, Cut, Level, Removed, Replacement};
-use super::trim::{Scope, Trim, assemble, trim};
-use super::{cuts, estimate, evict, plan};
+use super::plan::{Actions, Situation, load_under, merge};
+use super::rows::{Checkpoint, Cut, Known, Removed, Replacement};
+use super::trim::{Scope, assemble, edited, trim};
+use super::{cuts, estimate, pins};
 
 /// Where recovery has to get to, in calibrated tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +24,7 @@ pub struct Goal {
 }
 
 /// A rewrite that recovery may send once the store (or memory) has it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Rung {
     pub checkpoint: Checkpoint,
     pub texts: Vec<Removed>,
@@ -35,7 +38,9 @@ pub struct Rung {
 pub enum Step {
     Send(Box<Rung>),
     /// A summary of the first `cut` items is needed; call [`finish`] with what came of it.
-    Summarize { cut: usize },
+    Summarize {
+        cut: usize,
+    },
     /// Nothing that may be removed makes it fit (P6): the error is the client's.
     Hopeless,
 }
@@ -43,54 +48,60 @@ pub enum Step {
 /// Tokens below the limit that are left for what estimates miss (C13: `requested == limit` is
 /// already refused; templates add a few tokens).
 const MARGIN: u64 = 64;
+/// Fewest characters that are left of a shortened text, head and tail each.
+const LEAST_PREVIEW: usize = 200;
+/// Most characters that are left of a shortened text, head and tail each.
+const MOST_PREVIEW: usize = 32_000;
+/// Characters of a page that a pointer proposes.
+const PAGE: usize = 8_000;
 
-/// The goal that an overflow error sets for a request that was estimated at `sent` calibrated tokens.
-pub fn goal(verdict: &Verdict, sent: u64, requested_output: Option<u64>) -> Goal {
-    let half = sent / 2;
-    let Some(limit) = verdict.limit_tokens().filter(|limit| *limit > MARGIN) else {
-        return Goal { target: half, limit: sent };
-    };
+/// The goal that an overflow sets for a request that was estimated at `sent` calibrated tokens and
+/// asked for `output` tokens at most. Numbers in other units than tokens teach nothing.
+pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
+    let limit = sizes.limit.filter(|limit| sizes.unit == Unit::Tokens && *limit > 2 * MARGIN);
+    let Some(limit) = limit else { return Goal { target: sent / 2, limit: sent } };
     // A total limit leaves what the client's own output limit leaves, but never less than half.
-    let room = match verdict.limit_is_total() {
-        true => limit.saturating_sub(requested_output.unwrap_or(0)).max(limit / 2),
-        false => limit,
+    let room = match sizes.scope {
+        Bounds::Total => limit.saturating_sub(output.unwrap_or(0)).max(limit / 2),
+        Bounds::Input => limit,
     };
     // The provider's own count of the same prompt says how far the estimate is off.
-    let room = match verdict.input_tokens() {
-        Some(input) if input > 0 && sent > 0 => (room as u128 * u128::from(sent) / u128::from(input)) as u64,
-        _ => room,
+    let room = match sizes.input.filter(|input| *input >= room && sent > 0) {
+        Some(input) => (u128::from(room) * u128::from(sent) / u128::from(input)) as u64,
+        None => room,
     };
     let limit = room.saturating_sub(MARGIN).min(sent);
-    Goal { target: (limit / 2).min(half.max(limit / 4)), limit }
+    Goal { target: limit / 2, limit }
 }
 
 /// The rungs that need no model.
 pub fn start(situation: &Situation, goal: Goal) -> Step {
-    let overhead = situation.calibrated(situation.tokens.overhead(situation.conversation));
-    if overhead >= goal.limit || situation.conversation.items.is_empty() {
+    if situation.calibrated(situation.overhead()) >= goal.limit || situation.conversation.items.is_empty() {
         return Step::Hopeless;
     }
-    if let Some(rung) = trimmed(situation).filter(|rung| rung.tokens <= goal.target) {
+    let trimmed = trimmed(situation);
+    if let Some(rung) = trimmed.clone().filter(|rung| rung.tokens <= goal.target) {
         return Step::Send(Box::new(rung));
     }
-    match cut(situation, goal) {
+    match cut(situation, trimmed.as_ref(), goal) {
         Some(cut) => Step::Summarize { cut },
         None => finish(situation, goal, None),
     }
 }
 
-/// The rungs from the summary on. `summary` is the cut and what came of it; `None` where no cut exists.
+/// The rungs from the summary on. `summary` is the cut and what came of it; `None` where there is no cut.
 pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)>) -> Step {
-    let sent = situation.calibrated(estimate::total(situation.tokens, situation.conversation, situation.known).after);
+    let sent = situation.load().tokens;
+    let trimmed = trimmed(situation);
+    let summarized = summary.and_then(|(cut, source)| summarized(situation, trimmed.as_ref(), (cut, source)));
+    let rungs: [&dyn Fn() -> Option<Rung>; 5] = [
+        &|| summarized.clone(),
+        &|| shortened(situation, summarized.clone()?, goal),
+        &|| smallest(situation, trimmed.as_ref(), goal),
+        &|| shortened(situation, trimmed.clone().or_else(|| untouched(situation))?, goal),
+        &|| folded(situation, goal),
+    ];
     let mut best: Option<Rung> = None;
-    let mut rungs: Vec<Box<dyn Fn() -> Option<Rung> + '_>> = Vec::new();
-    rungs.push(Box::new(|| summary.and_then(|(cut, source)| summarized(situation, cut, source))));
-    rungs.push(Box::new(|| {
-        let cut = cuts::smallest_tail(situation.conversation)?;
-        summarized(situation, cut, Source::Digest).and_then(|rung| shortened(situation, Some(rung), goal))
-    }));
-    rungs.push(Box::new(|| shortened(situation, trimmed(situation), goal)));
-    rungs.push(Box::new(|| folded(situation, goal)));
     for rung in rungs.iter().filter_map(|rung| rung()) {
         if rung.tokens <= goal.target {
             return Step::Send(Box::new(rung));
@@ -107,139 +118,169 @@ pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)
 
 /// Evictions of what went whole, arguments and results before the last group, without thresholds.
 fn trimmed(situation: &Situation) -> Option<Rung> {
-    let end = cuts::smallest_tail(situation.conversation).unwrap_or(0);
-    let scope =
-        Scope { arguments_upto: end, results_upto: end, protect_tokens: 0, arguments_gain: 0, results_gain: 0 };
-    let first = evicted(situation);
-    let known = super::Known {
-        active: first.as_ref().map(|trim| trim.checkpoint.clone().into()).or(situation.known.active.clone()),
-        ..situation.known.clone()
-    };
-    let second = trim(&situation.with(&known), scope);
-    let trim = match (first, second) {
-        (Some(first), Some(mut second)) => {
-            second.texts.extend(first.texts);
-            second.actions = second.actions.and(first.actions);
-            second
-        }
-        (first, second) => first.or(second)?,
-    };
-    Some(rung(situation, trim))
+    let evicted = evicted(situation);
+    let known = laid_over(situation, evicted.as_ref());
+    let end = head::smallest_tail(situation).unwrap_or(0);
+    let scope = Scope { arguments_upto: end, results_upto: end, protect: 0, arguments_gain: 0, results_gain: 0 };
+    match trim(&situation.with(&known), scope) {
+        Some(trim) => Some(on_top(situation, evicted.as_ref(), trim)),
+        None => evicted,
+    }
 }
 
-fn rung(situation: &Situation, trim: Trim) -> Rung {
-    let tokens = tokens_under(situation, &trim.checkpoint);
-    Rung { checkpoint: trim.checkpoint, texts: trim.texts, actions: trim.actions, tokens }
+/// The known rows with a rung's checkpoint activated.
+fn laid_over(situation: &Situation, rung: Option<&Rung>) -> Known {
+    let active = rung.map(|rung| Arc::new(rung.checkpoint.clone())).or_else(|| situation.known.active.clone());
+    Known { active, ..situation.known.clone() }
+}
+
+/// A trim made on top of `base`, as a rung.
+fn on_top(situation: &Situation, base: Option<&Rung>, trim: super::trim::Trim) -> Rung {
+    let mut texts = trim.texts;
+    texts.extend(base.map_or(&[][..], |base| &base.texts).iter().cloned());
+    let actions = trim.actions.and(base.map_or(Actions::default(), |base| base.actions));
+    let tokens = load_under(situation, &trim.checkpoint).tokens;
+    Rung { checkpoint: trim.checkpoint, texts, actions, tokens }
 }
 
 /// Results over eviction's limit that were forwarded whole before, as edits of a checkpoint.
-fn evicted(situation: &Situation) -> Option<Trim> {
+fn evicted(situation: &Situation) -> Option<Rung> {
     let settings = situation.strategies.eviction.as_ref()?;
-    let active = situation.known.active.as_deref();
-    let from = active.and_then(|active| active.head.as_ref()).map_or(0, |head| head.upto);
     let mut cuts = Vec::new();
-    for (index, eviction, mut texts) in evict::evictions(situation, from, settings) {
-        let Some(item) = situation.conversation.items.get(index) else { continue };
-        if situation.known.evictions.contains_key(&item.chain) {
+    for (item, replacements, texts) in situation.evictions(settings, situation.summarized()) {
+        let chain = situation.conversation.items.get(item)?.chain;
+        if situation.known.evictions.contains_key(&chain) {
             continue;
         }
-        for replacement in eviction.replacements {
-            cuts.push(Cut { item: index, replacement, removed: std::mem::take(&mut texts) });
-        }
+        let mut removed = texts;
+        cuts.extend(replacements.into_iter().map(|replacement| {
+            let removed = std::mem::take(&mut removed);
+            Cut { item, replacement, removed }
+        }));
     }
-    let edited = |cut: &Cut| {
-        active.is_some_and(|active| {
-            active.edits.iter().any(|(item, edit)| *item == cut.item && edit.slot == cut.replacement.slot)
-        })
-    };
-    cuts.retain(|cut| !edited(cut));
-    let gain = super::trim::gain_of(situation, &cuts);
+    cuts.retain(|cut| !edited(situation, cut));
     let actions = Actions { evicted: true, ..Actions::default() };
-    (!cuts.is_empty()).then(|| assemble(situation, cuts, actions, gain))
+    (!cuts.is_empty()).then(|| on_top(situation, None, assemble(situation, cuts, actions)))
 }
 
-/// The cut whose tail is the largest that still lets the request reach the target.
-fn cut(situation: &Situation, goal: Goal) -> Option<usize> {
-    let trimmed = trimmed(situation).map(|rung| rung.checkpoint);
-    let checkpoint = trimmed.as_ref().or(situation.known.active.as_deref());
-    let items = estimate::per_item(situation.tokens, situation.conversation, situation.known, checkpoint);
-    let overhead = situation.tokens.overhead(situation.conversation) + head::ALLOWANCE;
-    let room = situation.uncalibrated(goal.target).saturating_sub(overhead);
-    let mut keep = situation.budget.keep_tokens;
-    while keep > 0 {
-        let cut = cuts::cut_for_tokens(situation.conversation, &items, keep);
-        if let Some(cut) = cut
-            && items.iter().skip(cut).sum::<u64>() <= room
-        {
-            return Some(cut);
-        }
-        keep /= 2;
-    }
-    cuts::smallest_tail(situation.conversation)
+/// The first item of the largest tail, of at most what is kept otherwise, that reaches the target.
+fn cut(situation: &Situation, trimmed: Option<&Rung>, goal: Goal) -> Option<usize> {
+    let known = laid_over(situation, trimmed);
+    let items = estimate::per_item(&situation.with(&known), known.active.as_deref());
+    let target = situation.uncalibrated(goal.target).saturating_sub(situation.overhead());
+    let tail = |cut: usize| items.iter().skip(cut).map(|tokens| u64::from(*tokens)).sum::<u64>();
+    let reaches = |cut: &usize| tail(*cut) + head::expected(situation, *cut, &items) <= target;
+    let kept = cuts::cut_for_tokens(situation.conversation, &items, situation.budget.keep_tokens());
+    let count = situation.conversation.items.len();
+    let from = kept.unwrap_or(0).max(situation.summarized() + 1);
+    let boundaries = cuts::boundaries(situation.conversation);
+    let found = boundaries.iter().copied().filter(|cut| (from..count).contains(cut)).find(reaches);
+    found.or_else(|| head::smallest_tail(situation))
 }
 
-fn summarized(situation: &Situation, cut: usize, source: Source) -> Option<Rung> {
-    let (summary, mut texts) = head::summary(situation, cut, source)?;
-    let trimmed = trimmed(situation);
-    let actions = trimmed.as_ref().map_or(Actions::default(), |rung| rung.actions);
-    let active = trimmed.as_ref().map(|rung| &rung.checkpoint).or(situation.known.active.as_deref());
-    let checkpoint = plan::merge(active, &summary, situation);
-    texts.extend(trimmed.into_iter().flat_map(|rung| rung.texts));
-    let tokens = tokens_under(situation, &checkpoint);
-    let actions = Actions { summarized: true, ..actions };
+fn summarized(situation: &Situation, trimmed: Option<&Rung>, summary: (usize, Source)) -> Option<Rung> {
+    let (summary, mut texts) = head::summary(situation, summary.0, summary.1)?;
+    let known = laid_over(situation, trimmed);
+    let checkpoint = merge(&situation.with(&known), &summary);
+    texts.extend(trimmed.map_or(&[][..], |rung| &rung.texts).iter().cloned());
+    let actions = Actions { summarized: true, ..trimmed.map_or(Actions::default(), |rung| rung.actions) };
+    let tokens = load_under(situation, &checkpoint).tokens;
     Some(Rung { checkpoint, texts, actions, tokens })
 }
 
-/// Shortens the largest texts that are still whole, oldest first among equals, until the target is met.
-fn shortened(situation: &Situation, base: Option<Rung>, goal: Goal) -> Option<Rung> {
-    let checkpoint = base.as_ref().map(|rung| &rung.checkpoint).or(situation.known.active.as_deref());
-    let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
-    let now = match &base {
-        Some(rung) => rung.tokens,
-        None => situation.calibrated(estimate::total(situation.tokens, situation.conversation, situation.known).after),
-    };
-    let excess = situation.uncalibrated(now.saturating_sub(goal.target));
-    let texts = whole_texts(situation, checkpoint, upto);
-    let cuts = evict::shorten(situation, &texts, excess);
-    if cuts.is_empty() {
-        return base;
-    }
-    let known = super::Known {
-        active: checkpoint.map(|checkpoint| checkpoint.clone().into()),
-        ..situation.known.clone()
-    };
-    let actions = Actions { truncated: true, ..base.as_ref().map_or(Actions::default(), |rung| rung.actions) };
-    let mut trim = assemble(&situation.with(&known), cuts, actions, 0);
-    trim.texts.extend(base.into_iter().flat_map(|rung| rung.texts));
-    Some(rung(situation, trim))
+/// The smallest tail behind a digest, its texts shortened.
+fn smallest(situation: &Situation, trimmed: Option<&Rung>, goal: Goal) -> Option<Rung> {
+    let cut = head::smallest_tail(situation)?;
+    let rung = summarized(situation, trimmed, (cut, Source::Digest))?;
+    shortened(situation, rung.clone(), goal).or(Some(rung))
 }
 
-/// Result and user texts behind the head that nothing has replaced yet.
-fn whole_texts(situation: &Situation, checkpoint: Option<&Checkpoint>, upto: usize) -> Vec<(usize, usize)> {
+/// The request as it stands, as the ground for shortening.
+fn untouched(situation: &Situation) -> Option<Rung> {
+    let active = situation.known.active.as_deref();
+    let checkpoint = active.cloned().unwrap_or(Checkpoint {
+        level: super::Level::Trim,
+        covers: 0,
+        head: None,
+        edits: Vec::new(),
+        tokens: super::Change::default(),
+    });
+    Some(Rung { checkpoint, texts: Vec::new(), actions: Actions::default(), tokens: situation.load().tokens })
+}
+
+/// Shortens the largest texts of the tail until the target is met: head, pointer, tail (P7: never dropped).
+fn shortened(situation: &Situation, base: Rung, goal: Goal) -> Option<Rung> {
+    let known = laid_over(situation, Some(&base));
+    let laid = situation.with(&known);
+    let mut excess = situation.uncalibrated(base.tokens.saturating_sub(goal.target));
+    let mut texts = tail_texts(&laid);
+    texts.sort_by_key(|text| std::cmp::Reverse(text.tokens));
+    let mut cuts = Vec::new();
+    for text in texts {
+        if excess == 0 {
+            break;
+        }
+        let Some((cut, gained)) = shorten(&laid, &text, excess) else { continue };
+        excess = excess.saturating_sub(gained);
+        cuts.push(cut);
+    }
+    let actions = Actions { truncated: true, ..Actions::default() };
+    (!cuts.is_empty()).then(|| on_top(situation, Some(&base), assemble(&laid, cuts, actions)))
+}
+
+/// A text that may be shortened, as the client sent it.
+struct Whole {
+    item: usize,
+    slot: usize,
+    text: String,
+    /// As it is sent now.
+    tokens: u64,
+}
+
+/// Result and user texts behind the head; what an earlier rung made shorter counts as it is sent now.
+fn tail_texts(situation: &Situation) -> Vec<Whole> {
     let mut whole = Vec::new();
-    for (index, item) in situation.conversation.items.iter().enumerate().skip(upto) {
-        let eviction = situation.known.evictions.get(&item.chain).map(|row| &**row);
-        let replaced: Vec<&Replacement> = estimate::in_force(checkpoint, eviction, index);
-        for (slot, found) in item.facts.slots.iter().enumerate() {
-            let may = match found.kind {
+    let pinned = pins::pinned_items(situation.conversation);
+    let items = situation.conversation.items.iter().enumerate();
+    for (item, found) in items.skip(situation.summarized()) {
+        for (slot, at) in found.facts.slots.iter().enumerate() {
+            let may = match at.kind {
                 SlotKind::Result(_) => true,
-                SlotKind::Text => matches!(item.facts.role, Role::User | Role::Tool),
+                SlotKind::Text => found.facts.role == Role::User,
                 _ => false,
             };
-            if may && !replaced.iter().any(|replacement| replacement.slot == slot) {
-                whole.push((index, slot));
-            }
+            let may = may && !pinned.contains(&(item, slot));
+            let Some(text) = may.then(|| situation.conversation.text(item, at)).flatten() else { continue };
+            let standing = estimate::standing(situation.conversation, situation.known, (item, slot));
+            let tokens = situation.tokens.count_text(standing.unwrap_or(&text));
+            whole.push(Whole { item, slot, text, tokens });
         }
     }
     whole
 }
 
+/// Shortens one text by about `excess` tokens, as far as its floor allows.
+fn shorten(situation: &Situation, whole: &Whole, excess: u64) -> Option<(Cut, u64)> {
+    let chars = whole.text.chars().count();
+    let id = situation.key.id(&whole.text);
+    let all = situation.tokens.count_text(&whole.text).max(1);
+    // The pointer itself takes some hundred characters.
+    let left = whole.tokens.saturating_sub(excess).saturating_sub(200);
+    let share = (u128::from(left) * chars as u128 / u128::from(all)) as usize;
+    let preview = Preview { chars: (share / 2).clamp(LEAST_PREVIEW, MOST_PREVIEW), page: PAGE };
+    let text = clip(&whole.text, id, preview, situation.workspace);
+    let gained = whole.tokens.checked_sub(situation.tokens.count_text(&text)).filter(|gained| *gained > 0)?;
+    let removed = vec![Removed { id, text: whole.text.clone() }];
+    Some((Cut { item: whole.item, replacement: Replacement { slot: whole.slot, text }, removed }, gained))
+}
+
 /// The whole history as one user message.
 fn folded(situation: &Situation, goal: Goal) -> Option<Rung> {
-    let room = situation.uncalibrated(goal.target).saturating_sub(head::ALLOWANCE);
-    let keep = situation.budget.keep_tokens.min(room / 2);
+    let items = estimate::per_item(situation, situation.known.active.as_deref());
+    let taken = situation.overhead() + head::expected(situation, items.len(), &items);
+    let room = situation.uncalibrated(goal.target).saturating_sub(taken);
+    let keep = situation.budget.keep_tokens().min(room);
     let (checkpoint, texts) = head::fold(situation, Source::Digest, keep)?;
-    debug_assert_eq!(checkpoint.level, Level::Fold);
-    let tokens = tokens_under(situation, &checkpoint);
+    let tokens = load_under(situation, &checkpoint).tokens;
     Some(Rung { checkpoint, texts, actions: Actions { folded: true, ..Actions::default() }, tokens })
 }

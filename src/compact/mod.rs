@@ -6,11 +6,16 @@
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
 pub mod budget;
+pub mod compose;
 pub mod cuts;
 pub mod digest;
 pub mod estimate;
 pub mod evict;
+pub mod excerpt;
+pub mod exchange;
 pub mod exclusions;
+#[cfg(test)]
+pub mod fixture;
 pub mod head;
 pub mod ladder;
 pub mod ledger;
@@ -20,8 +25,16 @@ pub mod prune;
 pub mod render;
 pub mod rows;
 pub mod summary;
+pub mod summary_prompt;
+#[cfg(test)]
+pub(crate) mod talk;
 pub mod tokens;
+pub mod transcript;
 pub mod trim;
 pub mod truncate;
+pub mod typed;
+pub mod windows;
 
-pub use rows::{Change, Checkpoint, Cut, Eviction, Head, Known, Level, Removed, Replacement, TextId, TextKey};
+pub use rows::{
+    Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey,
+};

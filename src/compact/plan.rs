@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::config::Strategies;
+use crate::config::{EvictionSettings, Strategies};
 use crate::wire::{Conversation, Digest};
 
 use super::budget::Budget;
-use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, TextKey};
-use super::tokens::Tokens;
-use super::{cuts, estimate, evict, trim};
+use super::evict::{Evictor, evictions};
+use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
+use super::tokens::{PER_MESSAGE, Tokens};
+use super::{estimate, head, pins, trim};
 
 /// Everything that planning looks at.
 #[derive(Clone, Copy)]
@@ -108,54 +109,38 @@ impl Situation<'_> {
         (tokens as f64 / self.calibration).floor() as u64
     }
 
+    /// Uncalibrated tokens of what goes beside the items.
+    pub fn overhead(&self) -> u64 {
+        self.tokens.overhead(self.conversation) + PER_MESSAGE
+    }
+
     /// The situation as it would be with other rows.
     pub fn with<'b>(&'b self, known: &'b Known) -> Situation<'b> {
         Situation { known, ..*self }
+    }
+
+    /// How many items the active checkpoint's head stands for.
+    pub fn summarized(&self) -> usize {
+        self.known.active.as_deref().map_or(0, Checkpoint::summarized)
     }
 
     /// The chain digest of the history that a checkpoint covers.
     pub fn digest_at(&self, covers: usize) -> Option<Digest> {
         Some(self.conversation.items.get(covers.checked_sub(1)?)?.chain)
     }
-}
 
-/// Plans a request on its way to the provider.
-pub fn plan(situation: &Situation) -> Proposal {
-    let mut proposal = Proposal::default();
-    let mut known = situation.known.clone();
-    first_sight(situation, &mut known, &mut proposal);
-
-    let messages = cuts::messages_sent(situation.conversation, known.active.as_deref());
-    let bound = situation.calibrated(estimate::bound(situation.tokens, situation.conversation, &known));
-    if !situation.budget.may_act(bound, messages) {
-        return proposal;
+    /// A length of history for a new checkpoint: at least `covers`, and beyond the active one, since one
+    /// digest holds one checkpoint of a level and the longest digest applies.
+    pub fn beyond_active(&self, covers: usize) -> usize {
+        let active = self.known.active.as_deref().map_or(0, |active| active.covers + 1);
+        covers.max(active).min(self.conversation.items.len())
     }
-    let change = estimate::total(situation.tokens, situation.conversation, &known);
-    proposal.tokens = Some(change);
-    let load = Load { tokens: situation.calibrated(change.after), messages };
 
-    let load = match trim::planned(&situation.with(&known), load) {
-        Some(trim) => {
-            let after = change.after.saturating_sub(trim.gain);
-            proposal.actions = proposal.actions.and(trim.actions);
-            proposal.texts.extend(trim.texts);
-            let checkpoint = Arc::new(trim.checkpoint);
-            known.active = Some(checkpoint.clone());
-            proposal.checkpoint = situation.digest_at(checkpoint.covers).map(|digest| (digest, checkpoint));
-            Load { tokens: situation.calibrated(after), messages }
-        }
-        None => load,
-    };
-    summarize(&situation.with(&known), load, &mut proposal);
-    if let Some((_, checkpoint)) = &proposal.checkpoint {
-        known.active = Some(checkpoint.clone());
-        proposal.tokens = Some(estimate::total(situation.tokens, situation.conversation, &known));
+    /// The load of the request under the known rows, counted.
+    pub fn load(&self) -> Load {
+        let messages = estimate::messages(self.conversation, self.known.active.as_deref());
+        Load { tokens: self.calibrated(estimate::total(self).after), messages }
     }
-    proposal.tokens = proposal.tokens.map(|change| Change {
-        before: situation.calibrated(change.before),
-        after: situation.calibrated(change.after),
-    });
-    proposal
 }
 
 /// How large a request is as it would be sent.
@@ -167,17 +152,55 @@ pub struct Load {
     pub messages: usize,
 }
 
+/// Plans a request on its way to the provider.
+pub fn plan(situation: &Situation) -> Proposal {
+    let mut proposal = Proposal::default();
+    let mut known = situation.known.clone();
+    first_sight(situation, &mut known, &mut proposal);
+
+    let messages = estimate::messages(situation.conversation, known.active.as_deref());
+    let bound = situation.calibrated(estimate::bound(&situation.with(&known)));
+    if !situation.budget.may_act(bound, messages) {
+        return proposal;
+    }
+    let mut load = situation.with(&known).load();
+    if let Some(trim) = trim::planned(&situation.with(&known), load) {
+        proposal.actions = proposal.actions.and(trim.actions);
+        proposal.texts.extend(trim.texts);
+        proposal.activate(situation, &mut known, trim.checkpoint);
+        load = situation.with(&known).load();
+    }
+    if situation.strategies.compaction.is_some()
+        && let Some(checkpoint) = summarize(&situation.with(&known), load, &mut proposal)
+    {
+        proposal.activate(situation, &mut known, checkpoint);
+    }
+    let change = estimate::total(&situation.with(&known));
+    let Change { before, after } = change;
+    proposal.tokens = Some(Change { before: situation.calibrated(before), after: situation.calibrated(after) });
+    proposal
+}
+
+impl Proposal {
+    fn activate(&mut self, situation: &Situation, known: &mut Known, checkpoint: Checkpoint) {
+        let checkpoint = Arc::new(checkpoint);
+        self.checkpoint = situation.digest_at(checkpoint.covers).map(|digest| (digest, checkpoint.clone()));
+        known.active = Some(checkpoint);
+    }
+}
+
 /// Evicts oversized results that were never forwarded before.
 fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal) {
     let Some(settings) = &situation.strategies.eviction else { return };
     let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.covers);
-    let from = known.seen.max(covered);
-    for (index, eviction, texts) in evict::evictions(situation, from, settings) {
+    for (index, replacements, texts) in situation.evictions(settings, known.seen.max(covered)) {
         let Some(item) = situation.conversation.items.get(index) else { continue };
         if known.evictions.contains_key(&item.chain) {
             continue;
         }
-        let eviction = Arc::new(eviction);
+        let before = situation.tokens.count_item(situation.conversation, index);
+        let after = estimate::rewritten(situation, index, &replacements.iter().collect::<Vec<_>>());
+        let eviction = Arc::new(Eviction { replacements, tokens: Change { before, after } });
         known.evictions.insert(item.chain, eviction.clone());
         proposal.evictions.push((item.chain, eviction));
         proposal.texts.extend(texts);
@@ -185,55 +208,64 @@ fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal
     }
 }
 
-/// Activates a prepared summary where the trigger is reached, or says that one is needed.
-fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) {
+impl Situation<'_> {
+    /// The evictions that `settings` ask for from item `from` on, without those of pinned texts.
+    pub fn evictions(&self, settings: &EvictionSettings, from: usize) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
+        let evictor = Evictor { settings, key: self.key, tokens: self.tokens, folder: self.workspace };
+        let mut found = evictions(self.conversation, from, &evictor);
+        if found.is_empty() {
+            return found;
+        }
+        let pinned = pins::pinned_items(self.conversation);
+        for (item, replacements, _) in &mut found {
+            replacements.retain(|replacement| !pinned.contains(&(*item, replacement.slot)));
+        }
+        found.retain(|(_, replacements, _)| !replacements.is_empty());
+        found
+    }
+}
+
+/// The prepared summary to activate where the trigger is reached; else says whether one is needed.
+fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Option<Checkpoint> {
     let budget = situation.budget;
-    let near = budget.summary_near(load.tokens, load.messages);
-    if !near || situation.strategies.compaction.is_none() {
-        return;
+    if !budget.summary_near(load.tokens, load.messages) {
+        return None;
     }
     let due = budget.summary_due(load.tokens, load.messages);
-    if let Some(prepared) = usable(situation) {
-        let merged = merge(situation.known.active.as_deref(), &prepared, situation);
-        let reached = reaches_target(situation, &merged, load);
-        match (due, reached) {
-            (false, true) => return,
-            (true, true) => {
-                proposal.actions.summarized = true;
-                let merged = Arc::new(merged);
-                proposal.checkpoint = situation.digest_at(merged.covers).map(|digest| (digest, merged));
-                return;
-            }
-            (_, false) => {}
+    let prepared = usable(situation).map(|prepared| merge(situation, &prepared));
+    let ready = prepared.filter(|merged| reaches_target(situation, merged, load));
+    match (due, ready) {
+        (true, Some(ready)) => {
+            proposal.actions.summarized = true;
+            return Some(ready);
         }
+        (false, Some(_)) => return None,
+        (_, None) => {}
     }
-    let Some(cut) = cuts::summary_cut(situation, load) else { return };
+    let overflows = !budget.fits(load.tokens);
+    let cut = head::cut(situation, load)?;
+    if !overflows && !pays(situation, cut, load) {
+        return None;
+    }
     proposal.summary = match due {
         false => Need::Ahead { cut },
-        true if budget.fits(load.tokens) => Need::Late { cut },
-        true => Need::Now { cut },
+        true if overflows => Need::Now { cut },
+        true => Need::Late { cut },
     };
+    None
 }
 
 /// The prepared summary, if it stands for more than the active one.
 fn usable(situation: &Situation) -> Option<Arc<Checkpoint>> {
-    let prepared = situation.known.prepared.clone()?;
-    let upto = |checkpoint: &Checkpoint| checkpoint.head.as_ref().map_or(0, |head| head.upto);
-    let active = situation.known.active.as_deref().map_or(0, upto);
-    (upto(&prepared) > active).then_some(prepared)
+    situation.known.prepared.clone().filter(|prepared| prepared.summarized() > situation.summarized())
 }
 
-/// A summary with the active checkpoint's edits behind it.
-pub fn merge(active: Option<&Checkpoint>, summary: &Checkpoint, situation: &Situation) -> Checkpoint {
-    let upto = summary.head.as_ref().map_or(0, |head| head.upto);
-    let kept = active.map_or(&[][..], |active| &active.edits).iter().filter(|(item, _)| *item >= upto);
-    let mut edits: Vec<_> = kept.cloned().collect();
-    for edit in &summary.edits {
-        edits.retain(|(item, replacement)| (*item, replacement.slot) != (edit.0, edit.1.slot));
-        edits.push(edit.clone());
-    }
-    edits.sort_by_key(|(item, replacement)| (*item, replacement.slot));
-    let covers = summary.covers.max(active.map_or(0, |active| active.covers));
+/// A summary with the active checkpoint's edits behind it, and the trims that a cut of the prefix makes free.
+pub fn merge(situation: &Situation, summary: &Checkpoint) -> Checkpoint {
+    let active = situation.known.active.as_deref();
+    let kept = active.map_or(&[][..], |active| &active.edits).iter();
+    let edits = kept.filter(|(item, _)| *item >= summary.summarized()).cloned().collect();
+    let covers = situation.beyond_active(summary.covers);
     checkpoint(situation, Shape { level: summary.level, covers, head: summary.head.clone(), edits })
 }
 
@@ -242,33 +274,45 @@ pub struct Shape {
     pub level: Level,
     pub covers: usize,
     pub head: Option<Head>,
-    pub edits: Vec<(usize, super::rows::Replacement)>,
+    pub edits: Vec<(usize, Replacement)>,
 }
 
 /// Completes a checkpoint with the tokens of the history it covers.
 pub fn checkpoint(situation: &Situation, shape: Shape) -> Checkpoint {
     let Shape { level, covers, head, edits } = shape;
     let mut checkpoint = Checkpoint { level, covers, head, edits, tokens: Change::default() };
-    let Situation { tokens, conversation, known, .. } = *situation;
-    let items = estimate::per_item(tokens, conversation, known, Some(&checkpoint));
-    let head = checkpoint.head.as_ref().map_or(0, |head| tokens.count_text(&head.text) + 4);
+    let items = estimate::per_item(situation, Some(&checkpoint));
+    let head = checkpoint.head.as_ref().map_or(0, |head| situation.tokens.count_text(&head.text) + PER_MESSAGE);
     checkpoint.tokens = Change {
-        before: (0..covers).map(|index| tokens.count_item(conversation, index)).sum(),
-        after: head + items.iter().take(covers).sum::<u64>(),
+        before: situation.tokens.count_items(situation.conversation, 0..covers),
+        after: head + items.iter().take(covers).map(|tokens| u64::from(*tokens)).sum::<u64>(),
     };
     checkpoint
 }
 
-/// Tokens (calibrated) of the request under `checkpoint`.
-pub fn tokens_under(situation: &Situation, checkpoint: &Checkpoint) -> u64 {
+/// The load of the request under `checkpoint`.
+pub fn load_under(situation: &Situation, checkpoint: &Checkpoint) -> Load {
     let known = Known { active: Some(Arc::new(checkpoint.clone())), ..situation.known.clone() };
-    situation.calibrated(estimate::total(situation.tokens, situation.conversation, &known).after)
+    situation.with(&known).load()
 }
 
 /// Whether activating `checkpoint` now brings the request down to the target, so that the next
-/// activation is far.
+/// activation is far; where what cannot be removed is above the target, a quarter must go.
 fn reaches_target(situation: &Situation, checkpoint: &Checkpoint, load: Load) -> bool {
-    let messages = cuts::messages_sent(situation.conversation, Some(checkpoint));
-    let after = Load { tokens: tokens_under(situation, checkpoint), messages };
-    situation.budget.reaches_target(load.tokens, after.tokens) && after.messages < load.messages
+    let after = load_under(situation, checkpoint);
+    let tokens = situation.budget.target().is_none_or(|target| {
+        let smallest = head::smallest_tail(situation).is_none_or(|tail| tail <= checkpoint.summarized());
+        after.tokens <= target || smallest && after.tokens <= load.tokens / 4 * 3
+    });
+    let messages = situation.budget.trigger_messages.is_none_or(|trigger| after.messages < trigger.min(load.messages));
+    tokens && messages
+}
+
+/// Whether a summary of the first `cut` items is expected to shorten the request enough to be paid for.
+fn pays(situation: &Situation, cut: usize, load: Load) -> bool {
+    let items = estimate::per_item(situation, situation.known.active.as_deref());
+    let tail: u64 = items.iter().skip(cut).map(|tokens| u64::from(*tokens)).sum();
+    let after = situation.calibrated(tail + head::expected(situation, cut, &items) + situation.overhead());
+    let by_messages = situation.budget.trigger_messages.is_some_and(|trigger| load.messages * 100 >= trigger * 85);
+    by_messages || after <= load.tokens / 4 * 3
 }

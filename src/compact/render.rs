@@ -67,9 +67,10 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> V
         return Vec::new();
     };
     let shortened = checkpoint.edits.iter().any(|(index, _)| *index == head.upto);
-    let next = conversation.items.get(head.upto).filter(|item| {
-        head.upto < checkpoint.covers && item.facts.role == Role::User && !shortened
-    });
+    let next = conversation
+        .items
+        .get(head.upto)
+        .filter(|item| head.upto < checkpoint.covers && item.facts.role == Role::User && !shortened);
     if let Some(next) = next
         && let Some(folded) = openai_chat::fold_into(conversation, head.upto, &head.text)
     {

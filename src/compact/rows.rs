@@ -95,17 +95,68 @@ pub struct Head {
     pub offloaded: Vec<TextId>,
 }
 
+/// A conversation's evictions by chain digest. Cheap to clone: turns of one session share them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evictions(Arc<HashMap<Digest, Arc<Eviction>>>);
+
 /// The rows a store knows for one incoming conversation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Evictions by chain digest at the item.
-    pub evictions: HashMap<Digest, Arc<Eviction>>,
+    pub evictions: Evictions,
     /// The longest activated checkpoint whose digest is in the chain.
     pub active: Option<Arc<Checkpoint>>,
     /// The longest prepared checkpoint, not yet activated, whose digest is in the chain.
     pub prepared: Option<Arc<Checkpoint>>,
     /// How many leading items were forwarded before: what went whole then stays whole (L5).
     pub seen: usize,
+}
+
+impl Checkpoint {
+    /// How many items its head stands for.
+    pub fn summarized(&self) -> usize {
+        self.head.as_ref().map_or(0, |head| head.upto)
+    }
+}
+
+impl Evictions {
+    pub fn get(&self, digest: &Digest) -> Option<&Arc<Eviction>> {
+        self.0.get(digest)
+    }
+
+    pub fn contains_key(&self, digest: &Digest) -> bool {
+        self.0.contains_key(digest)
+    }
+
+    /// Copies the map if another turn shares it.
+    pub fn insert(&mut self, digest: Digest, eviction: Arc<Eviction>) {
+        Arc::make_mut(&mut self.0).insert(digest, eviction);
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Digest, &Arc<Eviction>)> {
+        self.0.iter()
+    }
+}
+
+impl FromIterator<(Digest, Arc<Eviction>)> for Evictions {
+    fn from_iter<I: IntoIterator<Item = (Digest, Arc<Eviction>)>>(rows: I) -> Self {
+        Self(Arc::new(rows.into_iter().collect()))
+    }
+}
+
+impl Extend<(Digest, Arc<Eviction>)> for Evictions {
+    fn extend<I: IntoIterator<Item = (Digest, Arc<Eviction>)>>(&mut self, rows: I) {
+        Arc::make_mut(&mut self.0).extend(rows);
+    }
 }
 
 impl fmt::Display for TextId {

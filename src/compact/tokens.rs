@@ -1,1 +1,373 @@
-//! (in work)
+//! Counting input tokens: exact BPE counts of texts, estimates for everything around them.
+//!
+//! All counts are uncalibrated; [`Calibration`] is a factor that the caller applies. A count never
+//! exceeds [`bound`], so what cannot reach a threshold by its bytes need not be counted at all.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use tiktoken_rs::CoreBPE;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::wire::{Conversation, Facts, SlotKind};
+
+/// Tokens that a message costs beside its texts (role and separators, by OpenAI's own counting recipe).
+pub const PER_MESSAGE: u64 = 4;
+
+/// Tokens with which the provider opens the answer.
+const PRIMER: u64 = 3;
+
+/// Longest stretch of text, in bytes, that is handed to the tokenizer at once. Its merge loop is quadratic
+/// in an unbroken run; at this length 100 KB of one letter cost milliseconds.
+const MAX_PIECE: usize = 256;
+
+/// Texts longer than this, in bytes, are counted by samples of this size in all, evenly spread: what one
+/// text can cost has a bound, and the error stays within what calibration has to mend anyway.
+const SAMPLE: usize = 512 * 1024;
+const SAMPLES: usize = 64;
+
+/// Counts tokens as one model's vocabulary would. Costs nothing to make; the vocabulary (about 40 MB,
+/// a fraction of a second) is loaded at the first text that is counted, once per process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    vocabulary: Vocabulary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Vocabulary {
+    /// GPT-4o and later; the stand-in for every other model, corrected by calibration.
+    O200k,
+    /// GPT-4 and GPT-3.5.
+    Cl100k,
+}
+
+/// How far reported usage is from the estimates: a factor learned from answers, kept in `0.5..=3.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    factor: f64,
+}
+
+/// Upper bound of [`Tokens::total`] from lengths alone: a token has at least one byte.
+pub fn bound(conversation: &Conversation<'_>) -> u64 {
+    let items = (0..conversation.items.len()).map(|i| item_bound(conversation, i));
+    let lead = conversation.lead.iter().map(|span| span.len() as u64 + PER_MESSAGE);
+    let overhead = conversation.fields.overhead.iter().map(|span| span.len() as u64);
+    items.chain(lead).chain(overhead).fold(PRIMER, u64::saturating_add)
+}
+
+fn item_bound(conversation: &Conversation<'_>, i: usize) -> u64 {
+    let Some(item) = conversation.items.get(i) else { return 0 };
+    item.facts.text_bytes as u64 + media(&item.facts) + PER_MESSAGE
+}
+
+fn media(facts: &Facts) -> u64 {
+    facts.media.iter().map(|media| u64::from(media.tokens)).sum()
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        Self { vocabulary: Vocabulary::O200k }
+    }
+}
+
+impl Tokens {
+    /// The counter for a model as the client names it, provider prefixes included.
+    pub fn for_model(model: Option<&str>) -> Self {
+        let name = model.and_then(|model| model.rsplit('/').next()).unwrap_or_default();
+        let newer = ["gpt-4o", "gpt-4.1", "gpt-4.5"].iter().any(|prefix| name.starts_with(prefix));
+        let cl100k = ["gpt-4", "gpt-3.5", "gpt-35-turbo"].iter().any(|prefix| name.starts_with(prefix));
+        Self { vocabulary: if cl100k && !newer { Vocabulary::Cl100k } else { Vocabulary::O200k } }
+    }
+
+    /// Tokens of a text. Special-token spellings in it count as ordinary text.
+    pub fn count_text(&self, text: &str) -> u64 {
+        let Some(core) = self.vocabulary.core() else { return (text.len() as u64).div_ceil(3) };
+        if text.len() <= SAMPLE {
+            return self.count_pieces(core, text);
+        }
+        let (mut counted, mut read) = (0, 0);
+        for i in 0..SAMPLES {
+            let start = text.len() / SAMPLES * i;
+            let sample = between(text, start, start + SAMPLE / SAMPLES);
+            counted += self.count_pieces(core, sample);
+            read += sample.len() as u64;
+        }
+        (u128::from(counted) * text.len() as u128 / u128::from(read.max(1))) as u64
+    }
+
+    fn count_pieces(&self, core: &CoreBPE, text: &str) -> u64 {
+        let memo = PIECES.get_or_init(|| Memo::new(1 << 16));
+        let measure = |piece: &str| core.encode_ordinary(piece).len() as u64;
+        Pieces { rest: text }.map(|piece| memo.count(hash(piece.as_bytes(), self.vocabulary), || measure(piece))).sum()
+    }
+
+    /// Tokens of item `i`; 0 when there is none. Remembered with the item's facts for the common
+    /// vocabulary, in a bounded table for the other.
+    pub fn count_item(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
+        let Some(item) = conversation.items.get(i) else { return 0 };
+        match self.vocabulary {
+            Vocabulary::O200k => {
+                let count = || u32::try_from(self.measure_item(conversation, i)).unwrap_or(u32::MAX);
+                u64::from(*item.facts.tokens.get_or_init(count))
+            }
+            Vocabulary::Cl100k => {
+                let hash = hash(conversation.raw(i), self.vocabulary);
+                let texts = spans().count(hash, || self.measure_texts(conversation, i));
+                (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+            }
+        }
+    }
+
+    /// Tokens of the items of a range.
+    pub fn count_items(&self, conversation: &Conversation<'_>, range: Range<usize>) -> u64 {
+        let range = range.start..range.end.min(conversation.items.len());
+        range.map(|i| self.count_item(conversation, i)).sum()
+    }
+
+    /// Tokens of what is sent beside the items: leading system messages, tools, schemas.
+    pub fn overhead(&self, conversation: &Conversation<'_>) -> u64 {
+        let lead =
+            conversation.lead.iter().map(|span| self.count_span(conversation.body, span, lead_text) + PER_MESSAGE);
+        let other = conversation.fields.overhead.iter().map(|span| self.count_span(conversation.body, span, |_| None));
+        lead.chain(other).sum()
+    }
+
+    /// Input tokens of the whole request, as it stands in the body.
+    pub fn total(&self, conversation: &Conversation<'_>) -> u64 {
+        PRIMER + self.overhead(conversation) + self.count_items(conversation, 0..conversation.items.len())
+    }
+
+    fn measure_item(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
+        let Some(item) = conversation.items.get(i) else { return 0 };
+        let texts = self.measure_texts(conversation, i);
+        (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+    }
+
+    fn measure_texts(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
+        let Some(item) = conversation.items.get(i) else { return 0 };
+        let slots = item.facts.slots.iter().map(|slot| match slot.kind {
+            SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
+            _ => match conversation.text(i, slot) {
+                Some(text) => self.count_text(&text),
+                None => self.count_bytes(conversation.raw(i).get(slot.span.clone()).unwrap_or_default()),
+            },
+        });
+        let names = item.facts.calls.iter().map(|call| self.count_text(&call.name));
+        slots.chain(names).sum()
+    }
+
+    /// Tokens of a span of the body, remembered by a hash of its bytes.
+    fn count_span(&self, body: &[u8], span: &Range<usize>, read: impl Fn(&[u8]) -> Option<String>) -> u64 {
+        let bytes = body.get(span.clone()).unwrap_or_default();
+        spans().count(hash(bytes, self.vocabulary), || match read(bytes) {
+            Some(text) => self.count_text(&text),
+            None => self.count_bytes(bytes),
+        })
+    }
+
+    fn count_bytes(&self, bytes: &[u8]) -> u64 {
+        self.count_text(&String::from_utf8_lossy(bytes)).min(bytes.len() as u64)
+    }
+}
+
+/// The text between two byte offsets, each moved back to the start of its character.
+fn between(text: &str, start: usize, end: usize) -> &str {
+    let floor = |at: usize| (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    text.get(floor(start)..floor(end)).unwrap_or_default()
+}
+
+/// The decoded text of a leading message; `None` where it is not plain text.
+fn lead_text(message: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Lead {
+        content: Content,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Content {
+        Text(String),
+        Parts(Vec<Part>),
+    }
+    #[derive(Deserialize)]
+    struct Part {
+        text: String,
+    }
+    match serde_json::from_slice::<Lead>(message).ok()?.content {
+        Content::Text(text) => Some(text),
+        Content::Parts(parts) => Some(parts.into_iter().map(|part| part.text).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+impl Vocabulary {
+    /// The loaded vocabulary; `None` if the embedded data cannot be read.
+    fn core(self) -> Option<&'static CoreBPE> {
+        static O200K: OnceLock<Option<CoreBPE>> = OnceLock::new();
+        static CL100K: OnceLock<Option<CoreBPE>> = OnceLock::new();
+        match self {
+            Self::O200k => O200K.get_or_init(|| tiktoken_rs::o200k_base().ok()).as_ref(),
+            Self::Cl100k => CL100K.get_or_init(|| tiktoken_rs::cl100k_base().ok()).as_ref(),
+        }
+    }
+}
+
+/// The seeds differ in their high bits: of a short input this hash is little more than input xor seed.
+fn hash(bytes: &[u8], vocabulary: Vocabulary) -> u64 {
+    let seed = match vocabulary {
+        Vocabulary::O200k => 0,
+        Vocabulary::Cl100k => 0x9e37_79b9_7f4a_7c15,
+    };
+    xxh3_64_with_seed(bytes, seed)
+}
+
+/// Counts of pieces of text. Agents repeat themselves: nearly all pieces are known.
+static PIECES: OnceLock<Memo> = OnceLock::new();
+
+/// Counts of tools, schemas and system messages.
+fn spans() -> &'static Memo {
+    static SPANS: OnceLock<Memo> = OnceLock::new();
+    SPANS.get_or_init(|| Memo::new(1 << 12))
+}
+
+/// A fixed-size table of counts by hash; a newer entry takes an older one's place. Without locks:
+/// an entry is one word, its low bits the count, its high bits those of the hash.
+struct Memo {
+    entries: Box<[AtomicU64]>,
+}
+
+const COUNT_BITS: u32 = 24;
+
+impl Memo {
+    fn new(size: usize) -> Self {
+        Self { entries: (0..size).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn count(&self, hash: u64, measure: impl FnOnce() -> u64) -> u64 {
+        let slot = hash as usize % self.entries.len();
+        let Some(entry) = self.entries.get(slot) else { return measure() };
+        let known = entry.load(Ordering::Relaxed);
+        if known != 0 && known >> COUNT_BITS == hash >> COUNT_BITS {
+            return known & ((1 << COUNT_BITS) - 1);
+        }
+        let count = measure();
+        if count < 1 << COUNT_BITS {
+            entry.store((hash >> COUNT_BITS << COUNT_BITS) | count, Ordering::Relaxed);
+        }
+        count
+    }
+}
+
+/// Cuts a text where both vocabularies' patterns end a piece whatever stands around, so that the pieces'
+/// counts add up to the text's; runs without such a place are cut at [`MAX_PIECE`].
+struct Pieces<'t> {
+    rest: &'t str,
+}
+
+impl<'t> Iterator for Pieces<'t> {
+    type Item = &'t str;
+
+    fn next(&mut self) -> Option<&'t str> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let mut end = self.rest.len();
+        let mut before = Class::Unknown;
+        for (at, &byte) in self.rest.as_bytes().iter().enumerate() {
+            let class = Class::of(byte);
+            let full = at >= MAX_PIECE && self.rest.is_char_boundary(at);
+            if at > 0 && (full || ends_piece(before, class)) {
+                end = at;
+                break;
+            }
+            before = class;
+        }
+        let (piece, rest) = self.rest.split_at_checked(end)?;
+        self.rest = rest;
+        Some(piece)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Letter,
+    Digit,
+    Blank,
+    LineEnd,
+    Apostrophe,
+    Slash,
+    Punctuation,
+    /// Beyond ASCII, or white space that is rare: no cut beside it.
+    Unknown,
+}
+
+impl Class {
+    fn of(byte: u8) -> Self {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => Self::Letter,
+            b'0'..=b'9' => Self::Digit,
+            b' ' | b'\t' => Self::Blank,
+            b'\n' | b'\r' => Self::LineEnd,
+            b'\'' => Self::Apostrophe,
+            b'/' => Self::Slash,
+            0x0b | 0x0c | 0x80.. => Self::Unknown,
+            _ => Self::Punctuation,
+        }
+    }
+}
+
+/// Whether a piece always ends between two such bytes. The patterns look ahead only from white space, join a
+/// word with one sign before it and a contraction behind it, and signs with the line ends and slashes after
+/// them.
+fn ends_piece(before: Class, next: Class) -> bool {
+    use Class::{Apostrophe, Blank, Digit, Letter, LineEnd, Punctuation, Slash, Unknown};
+    match (before, next) {
+        (Unknown, _) | (_, Unknown) | (Blank, _) => false,
+        (LineEnd, _) => !matches!(next, LineEnd | Blank | Slash),
+        (_, Blank) => true,
+        (Letter, _) => !matches!(next, Letter | Apostrophe),
+        (Digit, _) => next != Digit,
+        (Apostrophe | Slash | Punctuation, _) => next == Digit,
+    }
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { factor: 1.0 }
+    }
+}
+
+impl Calibration {
+    pub const MIN: f64 = 0.5;
+    pub const MAX: f64 = 3.0;
+
+    /// Weight of a new pair against all before it.
+    const WEIGHT: f64 = 0.3;
+
+    /// Requests smaller than this say more about fixed costs than about the text: not learned from.
+    const LEAST: u64 = 500;
+
+    /// Learns from one answer: what was estimated for the request as sent, and the input tokens that the
+    /// provider reported for it (cached ones included).
+    pub fn observe(&mut self, estimated: u64, reported: u64) {
+        if estimated < Self::LEAST || reported == 0 {
+            return;
+        }
+        let ratio = (reported as f64 / estimated as f64).clamp(Self::MIN, Self::MAX);
+        self.factor = self.factor() + Self::WEIGHT * (ratio - self.factor());
+    }
+
+    /// The factor, within its bounds also when it was read from a damaged row.
+    pub fn factor(&self) -> f64 {
+        if self.factor.is_finite() { self.factor.clamp(Self::MIN, Self::MAX) } else { 1.0 }
+    }
+
+    /// An estimate in the provider's tokens, rounded up.
+    pub fn apply(&self, estimate: u64) -> u64 {
+        (estimate as f64 * self.factor()).ceil() as u64
+    }
+}
+
+#[cfg(test)]
+#[path = "tokens_tests.rs"]
+mod tests;

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn two_misses_running_mean_the_digest_for_ten_requests() {
         let (sessions, tenant, root) = (Sessions::default(), Tenant([1; 16]), [2; 32]);
-        let mut at = |ready| sessions.trigger(tenant, root, ready);
+        let at = |ready| sessions.trigger(tenant, root, ready);
         assert_eq!(at(Readiness::Missing), Means::SideCall);
         assert_eq!(at(Readiness::Ready), Means::SideCall);
         assert_eq!(at(Readiness::Missing), Means::SideCall);

@@ -1,13 +1,57 @@
 //! State: removed texts, evictions, checkpoints, what went whole, learned numbers.
 //! One narrow interface over an embedded database with byte-capped caches in front.
 //! Nothing here panics or waits without a bound; a failed store degrades (L8).
+//!
+//! The database runs on a thread of the store's own: one writer, two readers. Callers on any runtime
+//! talk to them over bounded channels.
 
-pub mod sqlite;
+mod cache;
+mod commit;
+mod learned;
+mod marks;
+mod memory;
+mod migrations;
+mod notes;
+mod reader;
+mod reads;
+mod retention;
+mod row;
+mod secret;
+mod shared;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod thread;
+mod writer;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::compact::{Checkpoint, Eviction, Removed};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::compact::{Checkpoint, Eviction, Known, Removed, TextId, TextKey};
 use crate::wire::Digest;
+
+use commit::Ticket;
+pub use learned::{LearnedWindow, WindowKey};
+use learned::{Value, calibration_id, verified_id, window_id};
+use notes::Note;
+use reader::Query;
+use shared::{Shared, now};
+pub use sqlite::OpenError;
+use thread::Start;
+use writer::Job;
+
+/// A batch is committed within this time or does not count (L5).
+pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
+/// Rows that are not in memory are waited for this long; then the request goes on without them.
+pub const LOOKUP_BOUND: Duration = Duration::from_millis(250);
+/// A text is waited for this long.
+pub const TEXT_BOUND: Duration = Duration::from_secs(5);
+/// Closing waits this long for what is queued.
+pub const CLOSE_BOUND: Duration = Duration::from_secs(5);
 
 /// A tenant: a keyed hash of its credential. All rows are keyed by it (L7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,11 +60,15 @@ pub struct Tenant(pub [u8; 16]);
 /// New rows that one request wants. They are written in one transaction, before it is sent (L5).
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// The chain's first digest: rows of one root are one session and expire together. All zeros if
+    /// it is not known.
+    pub root: Digest,
     pub texts: Vec<Removed>,
-    /// First-sight evictions by chain digest. A row that exists already stays as it is.
+    /// First-sight evictions by chain digest. A row that exists already stays as it is, and what is
+    /// remembered as forwarded gets none: what went whole stays whole.
     pub evictions: Vec<(Digest, Arc<Eviction>)>,
-    /// A checkpoint with the digest of the history it covers. A row that exists already with the
-    /// same state stays as it is: first writer wins.
+    /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
+    /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
 }
 
@@ -42,6 +90,15 @@ pub enum CommitError {
     Failed,
 }
 
+/// A text that cannot be read now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    #[error("the store does not answer")]
+    Unavailable,
+    #[error("the stored text is damaged")]
+    Damaged,
+}
+
 /// What `/readyz` and metrics say of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -49,4 +106,279 @@ pub enum Health {
     Off,
     Up,
     Degraded,
+}
+
+/// The store's bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From a session's last use.
+    pub retention: Duration,
+    /// Bytes that the database may hold; beyond it the oldest sessions go.
+    pub max_size: u64,
+    /// Bytes of evictions and checkpoints kept in memory.
+    pub row_cache_bytes: usize,
+    /// Bytes of "what is known of this conversation" kept in memory.
+    pub session_cache_bytes: usize,
+    /// Bytes of texts kept in memory that no database has.
+    pub volatile_text_bytes: usize,
+    /// Digests with rows known by 8 bytes each; beyond it unknown digests cost a query.
+    pub max_row_marks: usize,
+    /// Forwarded digests known by 8 bytes each; beyond it unknown digests cost a query.
+    pub max_forwarded_marks: usize,
+    /// Commits that may wait; more fail as slow.
+    pub max_queued_commits: usize,
+    /// Notes that may wait to be written; more are dropped and counted.
+    pub max_queued_notes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            retention: Duration::from_secs(30 * 24 * 3_600),
+            max_size: 10 << 30,
+            row_cache_bytes: 16 << 20,
+            session_cache_bytes: 4 << 20,
+            volatile_text_bytes: 8 << 20,
+            max_row_marks: 1 << 17,
+            max_forwarded_marks: 1 << 18,
+            max_queued_commits: 256,
+            max_queued_notes: 4_096,
+        }
+    }
+}
+
+/// The store. Shared by all runtimes of the process.
+pub struct Store {
+    shared: Arc<Shared>,
+    jobs: mpsc::Sender<Job>,
+    notes: mpsc::Sender<Note>,
+    lookups: mpsc::Sender<Query>,
+    texts: mpsc::Sender<Query>,
+}
+
+impl Store {
+    /// Opens (or creates, mode 0600) the file of `sqlite://PATH`, for a command that needs it.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it, and what to do.
+    pub async fn open(url: &str, limits: Limits) -> Result<Arc<Self>, OpenError> {
+        thread::start(Some(sqlite::path_of(url)?), limits, Start::OpenOrFail).await
+    }
+
+    /// The same for serving: a file that cannot be used leaves the store degraded, everything
+    /// volatile, and is tried again in the background.
+    ///
+    /// # Errors
+    /// Only if `url` names no file at all, or the system gives no thread or no randomness.
+    pub async fn serve(url: &str, limits: Limits) -> Result<Arc<Self>, OpenError> {
+        thread::start(Some(sqlite::path_of(url)?), limits, Start::OpenOrRetry).await
+    }
+
+    /// A store without a file: commits fail, what recovery holds lives as long as the process.
+    ///
+    /// # Errors
+    /// If the system gives no thread or no randomness.
+    pub async fn in_memory_only(limits: Limits) -> Result<Arc<Self>, OpenError> {
+        thread::start(None, limits, Start::OpenOrRetry).await
+    }
+
+    /// The tenant that these parts name (upstream, credential, …); their boundaries count.
+    pub fn tenant(&self, parts: &[&[u8]]) -> Tenant {
+        self.shared.secret().tenant(parts)
+    }
+
+    /// The key of a tenant's text ids.
+    pub fn text_key(&self, tenant: &Tenant) -> TextKey {
+        self.shared.secret().text_key(tenant)
+    }
+
+    pub fn health(&self) -> Health {
+        self.shared.health()
+    }
+
+    /// What is stored of a conversation, by its chain digests in order. Asks the database only for
+    /// what memory has no answer to; what cannot be read in time counts as absent this once.
+    pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
+        let missing = match self.shared.memory().known(tenant, chain, Instant::now()) {
+            Ok(known) => return known,
+            Err(missing) => missing,
+        };
+        match self.load(tenant, missing.digests.clone()).await {
+            Some(loaded) => self.shared.memory().known_with(tenant, chain, (&missing, loaded)),
+            None => self.shared.memory().known_alone(tenant, chain),
+        }
+    }
+
+    async fn load(&self, tenant: &Tenant, digests: Vec<Digest>) -> Option<memory::Loaded> {
+        if self.shared.is_unreadable() {
+            return None;
+        }
+        let (reply, answer) = oneshot::channel();
+        self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
+        match timeout(LOOKUP_BOUND, answer).await {
+            Ok(answer) => answer.ok()?.ok(),
+            Err(_) => {
+                self.shared.set_unreadable();
+                self.shared.degrade(&"a query took too long");
+                None
+            }
+        }
+    }
+
+    /// Writes a batch in one transaction. After success read [`known`](Self::known) anew: another
+    /// writer may have been first.
+    ///
+    /// # Errors
+    /// The rows do not exist and will not: what the batch wanted to remove goes whole.
+    pub async fn commit(&self, tenant: &Tenant, batch: Batch) -> Result<(), CommitError> {
+        if self.health() != Health::Up {
+            return Err(CommitError::Failed);
+        }
+        if batch.texts.is_empty() && batch.evictions.is_empty() && batch.checkpoint.is_none() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let result = self.commit_bounded(tenant, batch).await;
+        match result {
+            Ok(()) => self.shared.was_quick(),
+            Err(CommitError::Slow) => self.shared.was_slow(),
+            Err(CommitError::Failed) => {}
+        }
+        metrics::histogram!("compactproxy_store_commit_seconds").record(started.elapsed().as_secs_f64());
+        result
+    }
+
+    async fn commit_bounded(&self, tenant: &Tenant, mut batch: Batch) -> Result<(), CommitError> {
+        self.shared.memory().prefer_held(tenant, &mut batch);
+        let ticket = Arc::new(Ticket::default());
+        let (reply, mut answer) = oneshot::channel();
+        let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };
+        self.jobs.try_send(job).map_err(|_| CommitError::Slow)?;
+        let queued = self.jobs.max_capacity() - self.jobs.capacity();
+        metrics::gauge!("compactproxy_store_queue_depth").set(u32::try_from(queued).unwrap_or(u32::MAX));
+        match timeout(COMMIT_BOUND, &mut answer).await {
+            Ok(answer) => answer.unwrap_or(Err(CommitError::Failed)),
+            Err(_) if ticket.give_up() => Err(CommitError::Slow),
+            // It was committed in this very moment.
+            Err(_) => answer.await.unwrap_or(Err(CommitError::Failed)),
+        }
+    }
+
+    /// Keeps a batch for this process only: recovery runs without a database (L5). What is stored
+    /// already stays.
+    pub fn hold_in_memory(&self, tenant: &Tenant, batch: &Batch) {
+        self.shared.memory().hold(tenant, batch);
+    }
+
+    /// Remembers that a request with this conversation went out. Known at once, written behind.
+    pub fn remember_forwarded(&self, tenant: &Tenant, chain: &[Digest]) {
+        let (Some(root), Some(digest)) = (chain.first(), chain.last()) else { return };
+        let known = {
+            let mut memory = self.shared.memory();
+            let known = memory.was_forwarded(tenant, digest);
+            memory.remember_forwarded(tenant, chain);
+            known
+        };
+        if !known {
+            self.note(Note::Forwarded { tenant: *tenant, root: *root, digest: *digest });
+        }
+    }
+
+    /// The checkpoint that applies at this digest (the deepest) never applies again.
+    pub fn quarantine(&self, tenant: &Tenant, digest: &Digest) {
+        self.shared.memory().quarantine(tenant, digest);
+        if self.jobs.try_send(Job::Quarantine { tenant: *tenant, digest: *digest }).is_err() {
+            count_dropped();
+        }
+    }
+
+    /// The removed text with this id, exactly; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the database does not answer within [`TEXT_BOUND`] or the text is damaged.
+    pub async fn text(&self, id: &TextId) -> Result<Option<String>, ReadError> {
+        if let Some(text) = self.shared.memory().text(id) {
+            return Ok(Some(text.as_ref().to_owned()));
+        }
+        if self.shared.path.is_none() {
+            return Ok(None);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.texts.try_send(Query::Text { id: *id, reply }).map_err(|_| ReadError::Unavailable)?;
+        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
+        answer.unwrap_or(Err(ReadError::Unavailable))
+    }
+
+    /// The factor by which estimates for a model are off, if it was learned.
+    pub fn calibration(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<f64> {
+        self.shared.learned().get(&calibration_id(tenant, upstream, model), now())?.factor
+    }
+
+    pub fn learn_calibration(&self, tenant: &Tenant, upstream: &str, model: &str, factor: f64) {
+        if factor.is_finite() {
+            self.learn(calibration_id(tenant, upstream, model), Value { factor: Some(factor), ..Value::default() });
+        }
+    }
+
+    /// The window that an upstream told, if it did.
+    pub fn window(&self, key: &WindowKey<'_>) -> Option<LearnedWindow> {
+        Some(self.shared.learned().get(&window_id(key), now())?.window)
+    }
+
+    pub fn learn_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
+        self.learn(window_id(key), Value { factor: None, window });
+    }
+
+    /// Whether an upstream has answered this tenant's JWT with 2xx.
+    pub fn is_verified(&self, tenant: &Tenant) -> bool {
+        self.shared.learned().get(&verified_id(tenant), now()).is_some()
+    }
+
+    pub fn mark_verified(&self, tenant: &Tenant) {
+        self.learn(verified_id(tenant), Value::default());
+    }
+
+    fn learn(&self, id: learned::LearnedId, value: Value) {
+        let entry = self.shared.learned().set(id, value, now());
+        if let Some(entry) = entry {
+            self.note(Note::Learned(id, entry));
+        }
+    }
+
+    fn note(&self, note: Note) {
+        if self.shared.path.is_some() && self.notes.try_send(note).is_err() {
+            count_dropped();
+        }
+    }
+
+    /// Waits until all that was noted so far is written, or cannot be.
+    pub async fn flush(&self) {
+        self.ask(Job::Flush).await;
+    }
+
+    /// Tries a failed file again now rather than at the next retry.
+    pub async fn retry_now(&self) {
+        self.ask(Job::Retry).await;
+    }
+
+    /// Removes all that is due at a time (unix seconds) rather than piecemeal in the background.
+    pub async fn sweep_at(&self, now: i64) {
+        self.ask(|reply| Job::Sweep(now, reply)).await;
+    }
+
+    /// Writes what is queued and closes the file, within [`CLOSE_BOUND`]. Later commits fail.
+    pub async fn close(&self) {
+        let _ = timeout(CLOSE_BOUND, self.ask(Job::Close)).await;
+    }
+
+    async fn ask(&self, job: impl FnOnce(writer::Reply<()>) -> Job) {
+        let (reply, done) = oneshot::channel();
+        if self.jobs.send(job(reply)).await.is_ok() {
+            let _ = done.await;
+        }
+    }
+}
+
+fn count_dropped() {
+    metrics::counter!("compactproxy_store_dropped_total").increment(1);
 }

@@ -1,1 +1,179 @@
-//! (in work)
+//! The database file: how it is opened, recognised and diagnosed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::migrate::MigrateError;
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Row as _};
+
+use super::migrations::migrate;
+use super::secret::InstallationSecret;
+
+/// How long a statement waits for another process's lock; below the commit's bound.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+/// Page cache of one connection, in KiB.
+const PAGE_CACHE_KIB: u32 = 1_024;
+/// The write-ahead log is cut back to this once it was copied.
+const MAX_IDLE_WAL_BYTES: u32 = 4 << 20;
+/// What must fit before a store that failed is taken for recovered.
+const PROBE_BYTES: i64 = 64 << 10;
+/// Only the owner may read what agents said.
+const FILE_MODE: u32 = 0o600;
+
+/// Why a state file cannot be used, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("state.url {0:?} is not usable: write sqlite://FILE, for example sqlite://compactproxy.db")]
+    Url(String),
+    #[error("the folder of the state file {0:?} does not exist: create it or change state.url")]
+    NoFolder(PathBuf),
+    #[error("cannot create or read the state file {path:?}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error(
+        "the state file {path:?} was written by a newer compactproxy (schema version {version}): use that version, or another file"
+    )]
+    Newer { path: PathBuf, version: i64 },
+    #[error("the state file {path:?} cannot be used: {source}")]
+    Database { path: PathBuf, source: sqlx::Error },
+    #[error("the state file {path:?} cannot be brought to this version's schema: {source}")]
+    Schema { path: PathBuf, source: MigrateError },
+    #[error("the state file {0:?} did not open in time: is it on a slow disk or locked?")]
+    Slow(PathBuf),
+    #[error("the operating system gave no random bytes or no thread")]
+    System,
+}
+
+/// Which file an open database is, whatever its path names later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64, u64);
+
+/// Whether an opening must prove that there is room to write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probe {
+    None,
+    Room,
+}
+
+/// A database ready for writing.
+pub(super) struct Opened {
+    pub(super) db: SqliteConnection,
+    pub(super) identity: Identity,
+    pub(super) secret: InstallationSecret,
+}
+
+/// The path in `sqlite://PATH`.
+pub(super) fn path_of(url: &str) -> Result<PathBuf, OpenError> {
+    let path = url.strip_prefix("sqlite://").filter(|path| !path.is_empty() && !path.contains('?'));
+    path.map(PathBuf::from).ok_or_else(|| OpenError::Url(url.to_owned()))
+}
+
+pub(super) fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().map(|file| Identity(file.dev(), file.ino()))
+}
+
+/// Opens for writing: creates the file (mode 0600), brings the schema up to date, and reads the
+/// secret, which is `secret` where the database has none yet.
+pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe) -> Result<Opened, OpenError> {
+    secure(path)?;
+    let identity =
+        identity(path).ok_or_else(|| OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() })?;
+    let database = |source| OpenError::Database { path: path.into(), source };
+    let mut db = options(path)
+        .pragma("wal_autocheckpoint", "0")
+        .thread_name(|_| "store-writer".to_owned())
+        .connect()
+        .await
+        .map_err(database)?;
+    migrate(&mut db).await.map_err(|source| match source {
+        MigrateError::VersionMissing(version) => OpenError::Newer { path: path.into(), version },
+        source => OpenError::Schema { path: path.into(), source },
+    })?;
+    if probe == Probe::Room {
+        prove_room(&mut db).await.map_err(database)?;
+    }
+    let secret = read_secret(&mut db, secret).await.map_err(database)?;
+    // The log's files take the mode of the database when they are made; older ones may not have it.
+    restrict_logs(path);
+    Ok(Opened { db, identity, secret })
+}
+
+/// Opens a file that the writer has opened before.
+pub(super) async fn open_reader(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
+    options(path).thread_name(|_| "store-reader".to_owned()).connect().await
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .busy_timeout(BUSY_TIMEOUT)
+        .pragma("cache_size", format!("-{PAGE_CACHE_KIB}"))
+        .pragma("journal_size_limit", MAX_IDLE_WAL_BYTES.to_string())
+        .disable_statement_logging()
+}
+
+fn secure(path: &Path) -> Result<(), OpenError> {
+    if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        return Err(OpenError::NoFolder(path.parent().unwrap_or(path).into()));
+    }
+    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
+    let restricted = file.and_then(|file| restrict(&file));
+    restricted.map_err(|source| OpenError::File { path: path.into(), source })
+}
+
+fn restrict(file: &fs::File) -> io::Result<()> {
+    if file.metadata()?.permissions().mode() & 0o777 == FILE_MODE {
+        return Ok(());
+    }
+    file.set_permissions(fs::Permissions::from_mode(FILE_MODE))
+}
+
+fn restrict_logs(path: &Path) {
+    for suffix in ["-wal", "-shm"] {
+        let mut log = path.as_os_str().to_owned();
+        log.push(suffix);
+        // They may not be there, and the folder may be somebody else's: the database itself is closed.
+        if let Err(error) = fs::File::open(&log).and_then(|file| restrict(&file)) {
+            tracing::debug!(%error, file = ?log, "mode not set");
+        }
+    }
+}
+
+async fn read_secret(db: &mut SqliteConnection, ours: &InstallationSecret) -> Result<InstallationSecret, sqlx::Error> {
+    sqlx::query("INSERT OR IGNORE INTO meta (key, value) VALUES ('secret', ?)")
+        .bind(ours.as_bytes())
+        .execute(&mut *db)
+        .await?;
+    let row = sqlx::query("SELECT value FROM meta WHERE key = 'secret'").fetch_one(db).await?;
+    InstallationSecret::from_bytes(row.try_get(0)?).ok_or(sqlx::Error::RowNotFound)
+}
+
+async fn prove_room(db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    sqlx::query("REPLACE INTO meta (key, value) VALUES ('probe', zeroblob(?))")
+        .bind(PROBE_BYTES)
+        .execute(&mut *db)
+        .await?;
+    sqlx::query("DELETE FROM meta WHERE key = 'probe'").execute(db).await?;
+    Ok(())
+}
+
+/// Whether another process holds the lock: nothing is wrong with the file.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
+    // SQLITE_BUSY and SQLITE_LOCKED, in their low byte; the rest of an extended code says where.
+    matches!(code.map(|code| code & 0xff), Some(5 | 6))
+}
+
+/// Length of the write-ahead log in bytes.
+pub(super) fn wal_bytes(path: &Path) -> u64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).map_or(0, |file| file.len())
+}

@@ -6,6 +6,10 @@ use std::sync::{Arc, OnceLock};
 /// A chain digest: BLAKE3, 32 bytes. `d(i) = BLAKE3(d(i-1), canonical(item i))`.
 pub type Digest = [u8; 32];
 
+/// How many items before a result its call is looked for; between them only results may stand, and
+/// one turn has at most 128 calls (C1, C8).
+pub const REACH: usize = 1_024;
+
 /// One wire API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
@@ -31,7 +35,7 @@ pub enum Role {
 }
 
 /// A request body, read by borrowed ranges. Nothing in it is copied but small fields.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversation<'b> {
     pub dialect: Dialect,
     /// The whole decoded body.
@@ -44,7 +48,7 @@ pub struct Conversation<'b> {
 }
 
 /// What is read of a body beside its conversation.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
     pub model: Option<Arc<str>>,
     pub stream: bool,
@@ -54,8 +58,8 @@ pub struct Fields {
     pub max_output: Vec<MaxOutput>,
     /// Byte ranges of the values that cost input tokens beside the conversation (tools, schemas).
     pub overhead: Vec<Range<usize>>,
-    /// Byte range of the value of every top-level member, keys included, in order of appearance.
-    /// The conversation array's own member is the one whose key is `messages`.
+    /// Every top-level member in order of appearance: its key, and the byte range of its value.
+    /// The conversation array is the member `messages`.
     pub members: Vec<(Arc<str>, Range<usize>)>,
 }
 
@@ -69,7 +73,7 @@ pub struct MaxOutput {
 }
 
 /// One element of the conversation array.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     /// Byte range in the body, from `{` to `}`.
     pub span: Range<usize>,
@@ -80,7 +84,7 @@ pub struct Item {
 }
 
 /// What is known of an item from its bytes alone. Ranges are relative to the item's start.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Facts {
     pub role: Role,
     /// The texts of the item, in order of appearance.
@@ -156,6 +160,16 @@ impl Conversation<'_> {
     /// The chain digests of all items, in order.
     pub fn chain(&self) -> impl DoubleEndedIterator<Item = &Digest> + ExactSizeIterator {
         self.items.iter().map(|item| &item.chain)
+    }
+
+    /// Name of the tool whose call the result `id` of item `item` answers: that of the nearest call
+    /// before it with this id (ids are reused for other calls), else with this name (legacy functions
+    /// and clients that leave ids out). `None` if there is none among [`REACH`] items.
+    pub fn tool_of(&self, item: usize, id: &str) -> Option<&str> {
+        let before = self.items.get(..item)?.iter().rev().take(REACH);
+        let calls = before.flat_map(|item| item.facts.calls.iter().rev());
+        let by_id = calls.clone().find(|call| !call.id.is_empty() && call.id == id);
+        by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
     }
 
     /// The client's output limit in tokens, if it set one.

@@ -1,1 +1,5 @@
 //! Servers and clients for the tests.
+
+pub mod proxy;
+pub mod tls;
+pub mod wire;

@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::compact::talk::Talk;
+
+fn at(talk: &Talk) -> Vec<usize> {
+    boundaries(&talk.conversation())
+}
+
+#[test]
+fn a_tail_starts_at_an_assistant_or_at_a_user_text_that_is_not_the_last() {
+    let talk = Talk::new().system("s").user("do it").tool("1", "ls", "{}", "a").assistant("done").user("more");
+    // items: user, call, result, assistant, user
+    assert_eq!(at(&talk), [1, 3, 5]);
+    assert_eq!(at(&talk.assistant("ok")), [1, 3, 4, 5, 6]);
+}
+
+#[test]
+fn parallel_calls_and_their_results_are_one_group() {
+    let talk = Talk::new()
+        .user("go")
+        .calls("", &[("a", "ls", "{}"), ("b", "cat", "{}")])
+        .result("b", "2")
+        .result("a", "1")
+        .assistant("end");
+    let conversation = talk.conversation();
+    assert_eq!(groups(&conversation), [0..1, 1..4, 4..5]);
+    let pairs = pairs(&conversation);
+    assert_eq!(pairs[0], Pair { call: (1, 0), result: Some((3, 0)) });
+    assert_eq!(pairs[1], Pair { call: (1, 1), result: Some((2, 0)) });
+}
+
+#[test]
+fn an_id_used_again_belongs_to_its_nearest_call() {
+    let talk = Talk::new().user("go").tool("x", "a", "{}", "1").tool("x", "b", "{}", "2").assistant("end");
+    let conversation = talk.conversation();
+    assert_eq!(groups(&conversation), [0..1, 1..3, 3..5, 5..6]);
+    let same =
+        Talk::new().user("go").calls("", &[("x", "a", "{}"), ("x", "b", "{}")]).result("x", "1").result("x", "2");
+    let pairs = pairs(&same.conversation());
+    assert_eq!((pairs[0].result, pairs[1].result), (Some((2, 0)), Some((3, 0))));
+}
+
+#[test]
+fn an_unanswered_old_call_does_not_swallow_the_next_answer() {
+    let talk = Talk::new().user("go").call("x", "a", "{}").user("stop").tool("x", "b", "{}", "2").assistant("end");
+    let conversation = talk.conversation();
+    assert_eq!(pairs(&conversation)[0].result, None);
+    assert_eq!(groups(&conversation), [0..1, 1..2, 2..3, 3..5, 5..6]);
+}
+
+#[test]
+fn legacy_pairs_and_orphan_results_are_not_split() {
+    let talk =
+        Talk::new().user("go").legacy("f", "{}", "r").legacy("f", "{}", "r").result("nobody", "?").assistant("end");
+    assert_eq!(groups(&talk.conversation()), [0..1, 1..3, 3..6, 6..7]);
+}
+
+#[test]
+fn open_calls_stay_in_the_tail_and_forbid_the_fold() {
+    let talk = Talk::new().user("go").tool("1", "a", "{}", "r").calls("", &[("2", "a", "{}"), ("3", "b", "{}")]);
+    let talk = talk.result("2", "half");
+    assert_eq!(at(&talk), [1, 3]);
+    assert!(!may_fold(&talk.conversation()));
+    assert!(may_fold(&talk.result("3", "whole").conversation()));
+}
+
+#[test]
+fn reasoning_stays_with_its_follower_and_unknown_roles_with_both_neighbours() {
+    let talk =
+        Talk::new().user("go").reasoning("hm").tool("1", "a", "{}", "r").assistant("x").unknown("?").assistant("y");
+    let conversation = talk.conversation();
+    assert_eq!(groups(&conversation), [0..1, 1..4, 4..7]);
+    assert_eq!(messages(&conversation), 6);
+    assert!(!may_fold(&Talk::new().user("go").reasoning("hm").conversation()));
+}
+
+#[test]
+fn no_tail_starts_with_a_system_message_or_a_picture() {
+    let talk = Talk::new().user("a").assistant("b").system("now").image().assistant("c").user("d");
+    assert_eq!(at(&talk), [1, 4, 6]);
+}
+
+#[test]
+fn the_tail_is_the_smallest_that_reaches_what_is_kept() {
+    let talk = Talk::new().user("go").tool("1", "a", "{}", "r").tool("2", "a", "{}", "r").tool("3", "a", "{}", "r");
+    let conversation = talk.conversation();
+    let counts = [10; 7];
+    assert_eq!(cut_for_tokens(&conversation, &counts, 0), Some(5));
+    assert_eq!(cut_for_tokens(&conversation, &counts, 20), Some(5));
+    assert_eq!(cut_for_tokens(&conversation, &counts, 21), Some(3));
+    assert_eq!(cut_for_tokens(&conversation, &counts, 61), None);
+    assert_eq!(cut_for_messages(&conversation, 3), Some(3));
+    assert_eq!(cut_for_messages(&conversation, 7), None);
+}
+
+/// A random history of the shapes that occur, dangling calls and results included.
+pub(crate) fn histories() -> impl Strategy<Value = Talk> {
+    prop::collection::vec((0..12_u8, 0..4_u8), 0..40).prop_map(|steps| {
+        steps.into_iter().fold(Talk::new(), |talk, (kind, id)| {
+            let id = format!("id{id}");
+            match kind {
+                0 => talk.user("do this"),
+                1 => talk.assistant("done"),
+                2 => talk.system("note"),
+                3 => talk.unknown("?"),
+                4 => talk.reasoning("hm"),
+                5 => talk.calls("", &[(&id, "a", "{}"), ("p", "b", "{}")]).result("p", "1").result(&id, "2"),
+                6 => talk.call(&id, "a", "{}"),
+                7 => talk.result(&id, "late"),
+                8 => talk.legacy("f", "{}", "r"),
+                9 => talk.image(),
+                _ => talk.tool(&id, "a", "{\"path\":\"x\"}", "result"),
+            }
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn no_boundary_splits_a_pair_or_starts_badly(talk in histories()) {
+        let conversation = talk.conversation();
+        let n = conversation.items.len();
+        for k in boundaries(&conversation) {
+            for pair in pairs(&conversation) {
+                if let Some((result, _)) = pair.result {
+                    prop_assert!((pair.call.0 < k) == (result < k));
+                }
+            }
+            if k < n {
+                let start = &conversation.items[k].facts;
+                prop_assert!(start.results.is_empty());
+                prop_assert!(matches!(start.role, Role::User | Role::Assistant));
+                let before = &conversation.items[k - 1].facts;
+                prop_assert!(before.role != Role::Unknown && !is_reasoning(before));
+            }
+        }
+        let all: Vec<usize> = groups(&conversation).into_iter().flatten().collect();
+        prop_assert_eq!(all, (0..n).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn keeping_more_never_cuts_later(talk in histories(), keep in 0..30_usize, more in 0..10_usize) {
+        let conversation = talk.conversation();
+        let counts: Vec<u32> = (0..conversation.items.len()).map(|i| (i as u32 * 7) % 13).collect();
+        let tail = |k: Option<usize>| k.map_or(usize::MAX, |k| conversation.items.len() - k);
+        prop_assert!(tail(cut_for_messages(&conversation, keep)) <= tail(cut_for_messages(&conversation, keep + more)));
+        let (little, much) = (keep as u64, (keep + more) as u64);
+        prop_assert!(tail(cut_for_tokens(&conversation, &counts, little)) <= tail(cut_for_tokens(&conversation, &counts, much)));
+        if let Some(k) = cut_for_tokens(&conversation, &counts, little) {
+            prop_assert!(k > 0 && k < conversation.items.len());
+            prop_assert!(counts[k..].iter().map(|&c| u64::from(c)).sum::<u64>() >= little);
+        }
+    }
+
+    #[test]
+    fn appending_keeps_old_boundaries_between_finished_groups(talk in histories()) {
+        let before = talk.conversation();
+        let after = talk.user("next").assistant("ok").conversation();
+        let n = before.items.len();
+        let later = boundaries(&after);
+        for k in boundaries(&before).into_iter().filter(|&k| k < n) {
+            prop_assert!(later.contains(&k));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Which headers pass. Everything end-to-end does, in its order; hop-by-hop ones never do.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+};
+
+use super::route::Route;
+use crate::wire::Dialect;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const OWN_PREFIX: &str = "x-compactproxy-";
+
+/// Set to `1` by a client whose request must pass untouched.
+pub const BYPASS: HeaderName = HeaderName::from_static("x-compactproxy-bypass");
+
+/// What the request's body needs of the headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyHeaders {
+    /// The client's own bytes pass.
+    Kept,
+    /// The client's own bytes, already here: there is nothing left to wait for with `Expect`.
+    TakenIn,
+    /// A rewritten body of this many bytes, not encoded.
+    Rewritten(u64),
+}
+
+/// The headers for the upstream. `Trailer` stays: it announces what the body's end will bring.
+/// `Host` is set in its place for plain HTTP; over TLS the client adds it where the protocol turns out
+/// to be HTTP/1.
+pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialect>, body: BodyHeaders) -> HeaderMap {
+    let trailers = wants_trailers(&headers);
+    if !route.is_https() {
+        headers.insert(HOST, route.host.clone());
+    }
+    let mut out = end_to_end(headers, |name| {
+        is_own(name)
+            || (*name == HOST && route.is_https())
+            || match body {
+                BodyHeaders::Kept => false,
+                BodyHeaders::TakenIn => *name == EXPECT,
+                BodyHeaders::Rewritten(_) => *name == EXPECT || *name == CONTENT_ENCODING || *name == CONTENT_LENGTH,
+            }
+            || (route.key.is_some() && (*name == AUTHORIZATION || *name == API_KEY))
+    });
+    if trailers {
+        out.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let BodyHeaders::Rewritten(length) = body {
+        out.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    if let Some(key) = &route.key {
+        let (name, value) = key.header(dialect);
+        out.insert(name, value);
+    }
+    out
+}
+
+/// The headers for the client. A length beside a transfer coding is void.
+pub fn to_client(headers: HeaderMap) -> HeaderMap {
+    let coded = headers.contains_key(TRANSFER_ENCODING);
+    end_to_end(headers, |name| coded && *name == CONTENT_LENGTH)
+}
+
+/// The headers without the hop-by-hop ones and those that `dropped` names. The map is rebuilt
+/// rather than shrunk: removing from a `HeaderMap` moves its last entry.
+fn end_to_end(headers: HeaderMap, dropped: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let named = named_by_connection(&headers);
+    let stays = |name: &HeaderName| !is_hop_by_hop(name) && !dropped(name) && !named.contains(name);
+    if headers.keys().all(stays) {
+        return headers;
+    }
+    let mut out = HeaderMap::with_capacity(headers.len() + 1);
+    let mut current: Option<HeaderName> = None;
+    for (name, value) in headers {
+        if let Some(name) = name {
+            current = stays(&name).then_some(name);
+        }
+        if let Some(name) = &current {
+            out.append(name, value);
+        }
+    }
+    out
+}
+
+/// The names that `Connection` makes hop-by-hop for this message.
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(tokens)
+        .filter(|token| !token.eq_ignore_ascii_case(b"keep-alive") && !token.eq_ignore_ascii_case(b"close"))
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .collect()
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [
+        CONNECTION,
+        TRANSFER_ENCODING,
+        TE,
+        UPGRADE,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        HTTP2_SETTINGS,
+    ]
+    .contains(name)
+}
+
+/// Headers that speak to this proxy.
+fn is_own(name: &HeaderName) -> bool {
+    name.as_str().starts_with(OWN_PREFIX)
+}
+
+fn wants_trailers(headers: &HeaderMap) -> bool {
+    headers.get_all(TE).iter().flat_map(tokens).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// The elements of a comma-separated list.
+pub fn tokens(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    value.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn lines(map: &HeaderMap) -> Vec<(&str, &str)> {
+        map.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn hop_by_hop_and_named_headers_go_and_the_rest_keeps_its_order() {
+        let out = to_client(map(&[
+            ("x-a", "1"),
+            ("connection", "X-Named, close"),
+            ("x-named", "no"),
+            ("set-cookie", "b"),
+            ("keep-alive", "5"),
+            ("x-b", "2"),
+            ("set-cookie", "a"),
+            ("x-c", "3"),
+        ]));
+        assert_eq!(lines(&out), [("x-a", "1"), ("set-cookie", "b"), ("set-cookie", "a"), ("x-b", "2"), ("x-c", "3")]);
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_void() {
+        let out = to_client(map(&[("content-length", "5"), ("transfer-encoding", "chunked")]));
+        assert!(out.is_empty());
+        assert_eq!(to_client(map(&[("content-length", "5")])).len(), 1);
+    }
+
+    #[test]
+    fn of_te_only_trailers_passes() {
+        let route = Route::for_tests("http://h");
+        let kept = to_upstream(map(&[("te", "gzip;q=1, Trailers")]), &route, None, BodyHeaders::Kept);
+        assert_eq!(lines(&kept), [("host", "h"), ("te", "trailers")]);
+        let other = to_upstream(map(&[("te", "gzip")]), &route, None, BodyHeaders::Kept);
+        assert_eq!(lines(&other), [("host", "h")]);
+    }
+
+    #[test]
+    fn a_rewritten_body_loses_its_encoding_and_gets_its_length() {
+        let headers = map(&[("content-encoding", "zstd"), ("content-length", "9"), ("accept", "*/*")]);
+        let out = to_upstream(headers, &Route::for_tests("http://h"), None, BodyHeaders::Rewritten(120));
+        assert_eq!(lines(&out), [("accept", "*/*"), ("host", "h"), ("content-length", "120")]);
+    }
+}

@@ -1,0 +1,173 @@
+//! What the first bytes and events of a success tell: bookkeeping, output or an error.
+
+use serde_json::{Map, Value};
+
+use crate::wire::overflow::{self, Sizes, Verdict};
+use crate::wire::sse::Event;
+
+/// What an event says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing of the model's yet: an error may still follow.
+    Bookkeeping,
+    /// Model output, the end, or something unknown.
+    Output,
+    Error(Verdict),
+}
+
+/// What a success is by its first bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// White space, or a key cut in two.
+    Unclear,
+    Stream,
+    /// JSON whose first member is one that errors begin with.
+    Error,
+    Answer,
+}
+
+/// Event types without model output; those of OpenAI Responses, then those of Anthropic.
+const BOOKKEEPING: &[&str] = &["response.created", "response.in_progress", "response.queued", "message_start", "ping"];
+/// First keys of error objects that say enough by themselves.
+const ERROR_KEYS: &[&str] =
+    &["error", "errors", "detail", "message", "msg", "code", "status", "statusCode", "err", "error_code", "error_msg"];
+/// First keys whose value decides: `error` or the name of an answer.
+const KIND_KEYS: &[&str] = &["object", "type"];
+/// First keys that errors and answers share: the next one decides.
+const NEUTRAL_KEYS: &[&str] = &["id", "request_id", "requestId", "user_id", "created", "timestamp"];
+/// Fields that event streams begin with.
+const STREAM_STARTS: &[&[u8]] = &[b"data", b"event", b"error", b"id", b"retry", b":"];
+/// More white space and key than this is no error of any provider.
+const BEGINNING_BYTES: usize = 4 * 1024;
+
+/// Reads one event.
+pub(super) fn told(event: &Event) -> Told {
+    let named = event.name.as_deref();
+    if named == Some("error") {
+        return Told::Error(overflow::classify_event(event.data.as_bytes()));
+    }
+    let Ok(Value::Object(data)) = serde_json::from_str::<Value>(&event.data) else {
+        return if event.data.trim().is_empty() { Told::Bookkeeping } else { Told::Output };
+    };
+    if overflow::is_error(&data) {
+        return Told::Error(overflow::classify(200, event.data.as_bytes()));
+    }
+    match data.get("type").and_then(Value::as_str).or(named) {
+        Some(kind) if BOOKKEEPING.contains(&kind) => Told::Bookkeeping,
+        Some("content_block_start") => content_block_start(&data),
+        _ => chunk(&data),
+    }
+}
+
+/// A content block of Anthropic's that begins without content.
+fn content_block_start(data: &Map<String, Value>) -> Told {
+    let block = data.get("content_block").and_then(Value::as_object);
+    let empty = block.is_some_and(|block| block.iter().all(|(key, value)| key == "type" || is_empty(value)));
+    let text =
+        block.and_then(|block| block.get("type")?.as_str()).is_some_and(|kind| matches!(kind, "text" | "thinking"));
+    if empty && text { Told::Bookkeeping } else { Told::Output }
+}
+
+/// A chunk of Chat Completions.
+fn chunk(data: &Map<String, Value>) -> Told {
+    let Some(choices) = data.get("choices").and_then(Value::as_array) else { return Told::Output };
+    for choice in choices {
+        let delta = choice.get("delta").and_then(Value::as_object);
+        let silent = delta.is_none_or(|delta| delta.iter().all(|(key, value)| key == "role" || is_empty(value)));
+        match choice.get("finish_reason").and_then(Value::as_str) {
+            _ if !silent => return Told::Output,
+            None if choice.get("text").is_none_or(is_empty) && choice.get("message").is_none() => {}
+            Some("model_context_window_exceeded") => {
+                return Told::Error(Verdict::Overflow(Sizes { ambiguous: true, silent: true, ..Sizes::default() }));
+            }
+            _ => return Told::Output,
+        }
+    }
+    Told::Bookkeeping
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        _ => false,
+    }
+}
+
+/// What a body is that begins with `text`. Content types are not asked: servers disagree on them.
+pub(super) fn beginning(text: &[u8]) -> Beginning {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii_start();
+    let unclear = if text.len() < BEGINNING_BYTES { Beginning::Unclear } else { Beginning::Answer };
+    match text.first() {
+        None => unclear,
+        Some(b'{') => first_member(text.get(1..).unwrap_or_default()).unwrap_or(unclear),
+        Some(b'[') => match text.get(1..).unwrap_or_default().trim_ascii_start() {
+            [] => unclear,
+            [b'{', rest @ ..] => first_member(rest).unwrap_or(unclear),
+            _ => Beginning::Answer,
+        },
+        Some(_) => {
+            let starts = |start: &&&[u8]| text.starts_with(start);
+            let may_start = |start: &&&[u8]| start.starts_with(text);
+            match STREAM_STARTS.iter().find(starts) {
+                Some(_) => Beginning::Stream,
+                None if STREAM_STARTS.iter().any(|start| may_start(&start)) => unclear,
+                None => Beginning::Answer,
+            }
+        }
+    }
+}
+
+/// What an object is by its first telling member; `None` while that is cut.
+fn first_member(mut text: &[u8]) -> Option<Beginning> {
+    loop {
+        text = text.trim_ascii_start();
+        let Some(rest) = text.strip_prefix(b"\"") else {
+            return (!text.is_empty()).then_some(Beginning::Answer);
+        };
+        let (key, rest) = string(rest)?;
+        let value = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let names = |keys: &[&str]| keys.iter().any(|name| name.as_bytes() == key);
+        if !names(NEUTRAL_KEYS) {
+            let error = if names(KIND_KEYS) { is_error_kind(value)? } else { names(ERROR_KEYS) && !is_null(value)? };
+            return Some(if error { Beginning::Error } else { Beginning::Answer });
+        }
+        text = after_scalar(value)?;
+    }
+}
+
+/// Whether a kind's value is `"error"`.
+fn is_error_kind(value: &[u8]) -> Option<bool> {
+    value.first()?;
+    match value.strip_prefix(b"\"") {
+        Some(text) => Some(string(text)?.0 == b"error"),
+        None => Some(false),
+    }
+}
+
+/// `"error": null` is how some answers begin.
+fn is_null(value: &[u8]) -> Option<bool> {
+    value.first().map(|first| *first == b'n')
+}
+
+/// What follows a string or number and its comma.
+fn after_scalar(value: &[u8]) -> Option<&[u8]> {
+    let rest = value.strip_prefix(b"\"").map_or(Some(value), |text| string(text).map(|(_, rest)| rest))?;
+    let comma = memchr::memchr2(b',', b'}', rest)?;
+    rest.get(comma + 1..)
+}
+
+/// A JSON string without its opening quote, and what follows it.
+fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'"', text)?;
+    Some((text.get(..end)?, text.get(end + 1..)?))
+}
+
+/// Whether an answer that is there in one piece is an overflow in disguise. Looked into only where
+/// its tell-tale words are, so that other answers cost one search.
+pub(super) fn silent_overflow(text: &[u8]) -> Verdict {
+    let has = |words: &str| memchr::memmem::find(text, words.as_bytes()).is_some();
+    let told = has("model_context_window_exceeded") || (has("\"length\"") && has("completion_tokens\":"));
+    if told && text.len() <= overflow::EXAMINED_BYTES { overflow::classify(200, text) } else { Verdict::Other }
+}

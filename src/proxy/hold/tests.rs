@@ -1,0 +1,289 @@
+use super::*;
+
+use proptest::prelude::*;
+
+/// What an upstream does after its head.
+#[derive(Debug, Clone, Copy)]
+enum Ending {
+    End,
+    Fail,
+    Deadline,
+}
+
+/// Plays a response; the step it ended in and the bytes that a relay would have sent.
+fn play(sent: Sent, status: u16, chunks: &[&[u8]], ending: Ending) -> (Step, Vec<u8>) {
+    let mut hold = Hold::new(sent);
+    let mut steps = vec![hold.on_head(status, Coding::Readable)];
+    for chunk in chunks {
+        steps.push(hold.on_data(Bytes::copy_from_slice(chunk), chunk));
+    }
+    steps.push(match ending {
+        Ending::End => hold.on_end(),
+        Ending::Fail => hold.on_failed(),
+        Ending::Deadline => hold.on_deadline(),
+    });
+    let last = *steps.last().unwrap();
+    assert_ne!(last, Step::Hold);
+    let first_final = steps.iter().position(|step| *step != Step::Hold).unwrap();
+    assert!(steps[first_final..].iter().all(|step| *step == last), "more than one end: {steps:?}");
+    (last, hold.into_held().concat())
+}
+
+fn ends_in(status: u16, body: &str) -> Step {
+    play(Sent::Original, status, &[body.as_bytes()], Ending::End).0
+}
+
+/// The step after the data alone, before the body has ended.
+fn after_data(status: u16, body: &str) -> Step {
+    let mut hold = Hold::new(Sent::Original);
+    hold.on_head(status, Coding::Readable);
+    hold.on_data(Bytes::copy_from_slice(body.as_bytes()), body.as_bytes())
+}
+
+fn recovers(step: Step) -> bool {
+    matches!(step, Step::Recover(verdict) if verdict != Verdict::Other)
+}
+
+const OVERFLOW: &str = r#"{"error":{"message":"prompt is too long: 5000 tokens > 4096 maximum"}}"#;
+const QUOTA: &str = r#"{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}"#;
+
+#[test]
+fn statuses_decide_first() {
+    for status in [400, 404, 413, 422, 500, 503] {
+        assert_eq!(after_data(status, OVERFLOW), Step::Hold);
+        assert!(recovers(ends_in(status, OVERFLOW)), "{status}");
+        assert_eq!(ends_in(status, QUOTA), Step::Release);
+    }
+    for status in [201, 204, 301, 401, 402, 403, 429, 502, 529] {
+        assert_eq!(Hold::new(Sent::Rewritten).on_head(status, Coding::Readable), Step::Release, "{status}");
+    }
+}
+
+#[test]
+fn a_refused_rewrite_is_told() {
+    for (status, expected) in [(400, Step::Rejected(400)), (422, Step::Rejected(422)), (500, Step::Release)] {
+        for ending in [Ending::End, Ending::Fail, Ending::Deadline] {
+            assert_eq!(play(Sent::Rewritten, status, &[QUOTA.as_bytes()], ending).0, expected);
+        }
+        assert_eq!(ends_in(status, QUOTA), Step::Release);
+        assert_eq!(Hold::new(Sent::Rewritten).on_head(status, Coding::Unknown), expected);
+    }
+    assert!(recovers(play(Sent::Rewritten, 400, &[OVERFLOW.as_bytes()], Ending::End).0));
+}
+
+#[test]
+fn what_cannot_be_decoded_is_relayed() {
+    for status in [200, 400, 500] {
+        assert_eq!(Hold::new(Sent::Original).on_head(status, Coding::Unknown), Step::Release);
+    }
+}
+
+#[test]
+fn bookkeeping_is_held_until_an_error() {
+    let bookkeeping = [
+        ": OPENROUTER PROCESSING\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n",
+        "data: {\"choices\":[],\"prompt_filter_results\":[]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"tool_calls\":null,\"content\":null}}]}\n\n",
+        "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"status\":\"in_progress\",\"error\":null}}\n\n",
+        "event: response.queued\ndata: {\"type\":\"response.queued\",\"response\":{}}\n\n",
+        "event: response.in_progress\ndata: {\"type\":\"response.in_progress\",\"response\":{}}\n\n",
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"role\":\"assistant\",\"content\":[]}}\n\n",
+        "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+        "\n\n",
+    ];
+    let errors = [
+        format!("data: {OVERFLOW}\n\n"),
+        format!("event: error\ndata: {OVERFLOW}\n\n"),
+        format!("error: {OVERFLOW}\n\n"),
+        "event: error\ndata: prompt is too long: 5000 tokens > 4096 maximum\n\n".to_owned(),
+        "data: {\"type\":\"error\",\"code\":\"context_length_exceeded\",\"message\":\"m\"}\n\n".to_owned(),
+        "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"context_length_exceeded\"}}}\n\n"
+            .to_owned(),
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"model_context_window_exceeded\"}]}\n\n".to_owned(),
+    ];
+    for piece in bookkeeping {
+        assert_eq!(after_data(200, piece), Step::Hold, "{piece}");
+        for error in &errors {
+            assert!(recovers(after_data(200, &format!("{piece}{error}"))), "{piece}{error}");
+        }
+        assert_eq!(after_data(200, &format!("{piece}data: {QUOTA}\n\n")), Step::Release);
+        assert_eq!(ends_in(200, piece), Step::Release);
+    }
+    let all = bookkeeping.concat() + &errors[0];
+    assert!(recovers(after_data(200, &all)));
+}
+
+#[test]
+fn output_is_never_held() {
+    let outputs = [
+        "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"Hm\"}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"choices\":[{\"text\":\"Hi\"}]}\n\n",
+        "data: [DONE]\n\n",
+        "data: not json\n\n",
+        "data: {\"type\":\"response.output_item.added\"}\n\n",
+        "data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"tool_use\",\"name\":\"f\",\"input\":{}}}\n\n",
+        "data: {\"type\":\"something.new\"}\n\n",
+        // LocalAI says it as content first: by then it is too late.
+        "data: {\"choices\":[{\"delta\":{\"content\":\"prompt is too long: 5000 tokens > 4096 maximum\"}}]}\n\n",
+    ];
+    for output in outputs {
+        assert_eq!(after_data(200, output), Step::Release, "{output}");
+        assert_eq!(after_data(200, &format!("{output}data: {OVERFLOW}\n\n")), Step::Release);
+    }
+}
+
+#[test]
+fn json_in_a_success_is_held_only_if_it_begins_as_an_error() {
+    let errors = [
+        OVERFLOW.to_owned(),
+        format!("[{OVERFLOW}]"),
+        format!(" \n{OVERFLOW}"),
+        format!("{{\"id\":\"gen-1\",\"created\":17,{}", OVERFLOW.trim_start_matches('{')),
+        r#"{"object":"error","message":"prompt is too long: 5000 tokens > 4096 maximum"}"#.to_owned(),
+        r#"{"detail":"prompt is too long: 5000 tokens > 4096 maximum"}"#.to_owned(),
+    ];
+    for error in &errors {
+        assert_eq!(after_data(200, error), Step::Hold, "{error}");
+        assert!(recovers(ends_in(200, error)), "{error}");
+        assert_eq!(play(Sent::Original, 200, &[error.as_bytes()], Ending::Deadline).0, Step::Release);
+        assert_eq!(play(Sent::Original, 200, &[error.as_bytes()], Ending::Fail).0, Step::Release);
+    }
+    assert_eq!(ends_in(200, QUOTA), Step::Release);
+    for answer in [
+        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"cho",
+        "{\"object\":\"chat.completion\",",
+        "{\"choices\":[",
+        "{\"error\":null,\"id\":\"resp_1\"",
+        "{\"type\":\"message\",",
+        "{}",
+        "[1,2",
+        "hello",
+        "\u{0}\u{1}binary",
+    ] {
+        assert_eq!(after_data(200, answer), Step::Release, "{answer}");
+    }
+}
+
+#[test]
+fn an_overflow_in_disguise_is_seen_where_it_comes_in_one_piece() {
+    let answer = |reason: &str, content: &str, written: u32| {
+        format!(
+            r#"{{"id":"x","object":"chat.completion","choices":[{{"message":{{"content":"{content}"}},"finish_reason":"{reason}"}}],"usage":{{"prompt_tokens":4096,"completion_tokens":{written}}}}}"#
+        )
+    };
+    assert!(recovers(after_data(200, &answer("model_context_window_exceeded", "", 0))));
+    assert!(recovers(after_data(200, &answer("length", "", 0))));
+    assert_eq!(after_data(200, &answer("length", "cut", 16)), Step::Release);
+    assert_eq!(after_data(200, &answer("stop", "", 0)), Step::Release);
+}
+
+#[test]
+fn streams_are_held_up_to_their_bound() {
+    let comment = |length: usize| format!(":{}\n", "x".repeat(length - 2));
+    for (length, expected) in
+        [(STREAM_BYTES - 1, Step::Hold), (STREAM_BYTES, Step::Hold), (STREAM_BYTES + 1, Step::Release)]
+    {
+        let lines: String = (0..64).map(|_| comment(1_000)).collect::<String>() + &comment(length - 64_000);
+        assert_eq!(after_data(200, &lines), expected, "{length}");
+        assert_eq!(after_data(200, &" ".repeat(length.min(4_000))), Step::Hold);
+    }
+    let raw = Bytes::from(vec![0; STREAM_BYTES + 1]);
+    let mut hold = Hold::new(Sent::Original);
+    hold.on_head(200, Coding::Readable);
+    assert_eq!(hold.on_data(raw, b""), Step::Release, "raw bytes count too");
+    let inflated = format!("data: {}", "x".repeat(STREAM_BYTES));
+    let mut hold = Hold::new(Sent::Original);
+    hold.on_head(200, Coding::Readable);
+    assert_eq!(hold.on_data(Bytes::from_static(b"small"), inflated.as_bytes()), Step::Release, "decoded bytes too");
+}
+
+#[test]
+fn error_bodies_are_judged_at_their_bound() {
+    let body = |length: usize| format!("{OVERFLOW}{}", " ".repeat(length - OVERFLOW.len()));
+    for (length, ended) in [(ERROR_BYTES - 1, false), (ERROR_BYTES, false), (ERROR_BYTES + 1, true)] {
+        assert_eq!(after_data(400, &body(length)) != Step::Hold, ended, "{length}");
+        assert_eq!(after_data(200, &body(length)) != Step::Hold, ended, "{length}");
+    }
+    assert!(recovers(after_data(400, &body(ERROR_BYTES + 1))));
+    assert_eq!(after_data(200, &body(ERROR_BYTES + 1)), Step::Release);
+    let other = format!("{QUOTA}{}", " ".repeat(ERROR_BYTES));
+    let mut hold = Hold::new(Sent::Rewritten);
+    hold.on_head(422, Coding::Readable);
+    assert_eq!(hold.on_data(Bytes::from(other.clone()), other.as_bytes()), Step::Rejected(422));
+}
+
+#[test]
+fn the_deadline_ends_the_wait() {
+    let mut hold = Hold::new(Sent::Original);
+    assert_eq!(hold.on_deadline(), Step::Hold, "nothing to release before the head");
+    hold.on_head(200, Coding::Readable);
+    assert_eq!(hold.on_data(Bytes::from_static(b": ping\n\n"), b": ping\n\n"), Step::Hold);
+    assert_eq!(hold.on_deadline(), Step::Release);
+    assert_eq!(play(Sent::Original, 400, &[b"{\"err"], Ending::Deadline).0, Step::Release);
+    assert!(recovers(play(Sent::Original, 400, &[OVERFLOW.as_bytes()], Ending::Deadline).0));
+}
+
+#[test]
+fn compressed_pieces_are_kept_as_they_came() {
+    let mut hold = Hold::new(Sent::Original);
+    hold.on_head(400, Coding::Readable);
+    assert_eq!(hold.on_data(Bytes::from_static(b"\x1f\x8b"), b""), Step::Hold);
+    assert_eq!(hold.on_data(Bytes::from_static(b"\x00\x01"), OVERFLOW.as_bytes()), Step::Hold);
+    assert!(recovers(hold.on_end()));
+    assert_eq!(hold.into_held().concat(), b"\x1f\x8b\x00\x01");
+}
+
+fn event() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(": keep-alive\n\n".to_owned()),
+        Just("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\r\n\r\n".to_owned()),
+        Just("event: response.created\ndata: {\"type\":\"response.created\"}\n\n".to_owned()),
+        Just("data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n".to_owned()),
+        Just(format!("data: {OVERFLOW}\n\n")),
+        Just(format!("event: error\ndata: {QUOTA}\n\n")),
+        Just("data: [DONE]\n\n".to_owned()),
+        "\\PC{0,40}",
+    ]
+}
+
+fn body() -> impl Strategy<Value = Vec<u8>> {
+    let events = proptest::collection::vec(event(), 0..8).prop_map(|events| events.concat().into_bytes());
+    let json = prop_oneof![Just(OVERFLOW), Just(QUOTA), Just("{\"id\":\"x\",\"choices\":[]}"), Just("  ")]
+        .prop_map(|text| text.as_bytes().to_vec());
+    let large = (60_000usize..70_000).prop_map(|length| vec![b':'; length]);
+    let huge = (260_000usize..264_000).prop_map(|length| vec![b' '; length]);
+    prop_oneof![8 => events, 4 => json, 1 => large, 1 => huge, 2 => proptest::collection::vec(any::<u8>(), 0..300)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever comes in whatever pieces: one end, no byte lost or moved, and the same end for
+    /// every chunking of a body within the bounds.
+    #[test]
+    fn no_byte_is_lost(
+        body in body(),
+        cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..10),
+        status in proptest::sample::select(vec![200u16, 200, 200, 400, 404, 422, 429, 500]),
+        sent in proptest::sample::select(vec![Sent::Original, Sent::Rewritten]),
+        ending in proptest::sample::select(vec![Ending::End, Ending::Fail, Ending::Deadline]),
+    ) {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+        cuts.sort_unstable();
+        cuts.push(body.len());
+        let mut from = 0;
+        let chunks: Vec<&[u8]> = cuts.into_iter().map(|to| &body[std::mem::replace(&mut from, to)..to]).collect();
+        let (step, relayed) = play(sent, status, &chunks, ending);
+        prop_assert!(relayed == body);
+        let rejected = matches!(step, Step::Rejected(_));
+        prop_assert!(!rejected || (sent == Sent::Rewritten && matches!(status, 400 | 422)));
+        if body.len() < STREAM_BYTES {
+            prop_assert_eq!(step, play(sent, status, &[&body], ending).0);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Taking a request's body in, within its caps. What exceeds them streams through untouched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::Proxy;
+use super::body::{Framing, Pieces, SendBody, Spilled};
+use super::budget::Permit;
+use super::headers::BYPASS;
+use super::outcome::Outcome;
+use super::reply::Fault;
+
+/// First allocation for a body that comes in several reads; a promise of the client's is not trusted further.
+const FIRST_ALLOCATION: usize = 1024 * 1024;
+
+/// A whole request body, as the client sent it.
+#[derive(Debug)]
+pub struct Intake {
+    /// The original bytes, still encoded if `content-encoding` says so.
+    pub body: Bytes,
+    pub framing: Framing,
+    pub trailers: Option<HeaderMap>,
+    /// Its share of `max_buffered_bytes`; whoever keeps the bytes keeps it.
+    pub permit: Arc<Permit>,
+}
+
+/// A body after the attempt to take it in.
+pub enum Taken {
+    Whole(Intake),
+    /// Over a cap: it goes out as it is.
+    TooLarge(SendBody),
+}
+
+impl Intake {
+    /// The body as it came, for sending; can be made more than once.
+    pub fn original(&self) -> SendBody {
+        let pieces = Pieces::new([self.body.clone()], self.framing, Some(Arc::clone(&self.permit)));
+        SendBody::Pieces(pieces.with_trailers(self.trailers.clone()))
+    }
+
+    /// Other bytes in the body's place. A rewritten body has a length, so no trailers.
+    pub fn rewritten(&self, pieces: Vec<Bytes>) -> SendBody {
+        SendBody::Pieces(Pieces::new(pieces, Framing::Length, Some(Arc::clone(&self.permit))))
+    }
+}
+
+/// Whether the headers and the query allow to look at the body: JSON, not signed as a whole, no bypass, not over the cap.
+pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) -> bool {
+    let json = headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"application/json"));
+    let bypass = headers.get(BYPASS).is_some_and(|value| value == "1");
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    json && !bypass && !is_signed(headers, query) && length.is_none_or(|length| length <= max_body_bytes)
+}
+
+/// An AWS signature covers the body's hash: such a request is not to be changed.
+fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
+    let in_header = |value: &http::HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"AWS4-");
+    headers.get_all(AUTHORIZATION).iter().any(in_header)
+        || query.is_some_and(|query| query.to_ascii_lowercase().contains("x-amz-signature="))
+}
+
+/// Takes the body in. `idle`: how long the client may be silent in between.
+pub async fn take(proxy: &Proxy, mut body: Incoming, idle: Duration) -> Result<Taken, Fault> {
+    let promised = body.size_hint().exact();
+    let framing = if promised.is_some() { Framing::Length } else { Framing::Chunked };
+    let mut read = Reading { permit: Permit::empty(&proxy.budget), first: Bytes::new(), joined: BytesMut::new() };
+    let mut trailers = None;
+    while let Some(frame) = next_frame(&mut body, idle).await? {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
+        let fits = read.len() + data.len() <= proxy.config.server.max_body_bytes && read.permit.grow(data.len());
+        if !fits {
+            let (pieces, permit) = read.finish();
+            let read = Pieces::new([pieces, data], framing, Some(Arc::new(permit)));
+            return Ok(Taken::TooLarge(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
+        }
+        read.add(data, promised);
+        if body.is_end_stream() {
+            break;
+        }
+    }
+    let (body, permit) = read.finish();
+    Ok(Taken::Whole(Intake { body, framing, trailers, permit: Arc::new(permit) }))
+}
+
+/// The bytes so far. A body that comes in one read is never copied.
+struct Reading {
+    permit: Permit,
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Reading {
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
+    }
+
+    fn add(&mut self, data: Bytes, promised: Option<u64>) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        if !self.first.is_empty() {
+            let promised = promised.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+            self.joined.reserve(promised.min(FIRST_ALLOCATION).max(self.first.len() + data.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    fn finish(self) -> (Bytes, Permit) {
+        let body = if self.joined.is_empty() { self.first } else { self.joined.freeze() };
+        (body, self.permit)
+    }
+}
+
+async fn next_frame(body: &mut Incoming, idle: Duration) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
+    match tokio::time::timeout(idle, body.frame()).await {
+        Ok(Some(Ok(frame))) => Ok(Some(frame)),
+        Ok(None) => Ok(None),
+        Ok(Some(Err(error))) => Err(Fault::new(Outcome::BadBody, format!("the request's body is broken: {error}"))),
+        Err(_) => Err(Fault::new(Outcome::BadBody, "the request's body stopped coming")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permitted(lines: &[(&'static str, &str)], query: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        permits(&headers, query, 100)
+    }
+
+    #[test]
+    fn only_unsigned_json_within_the_cap_is_looked_at() {
+        let json = ("content-type", "Application/JSON; charset=utf-8");
+        assert!(permitted(&[json], None));
+        assert!(permitted(&[json, ("content-length", "100")], Some("a=b")));
+        assert!(!permitted(&[json, ("content-length", "101")], None));
+        assert!(!permitted(&[("content-type", "multipart/form-data")], None));
+        assert!(!permitted(&[], None));
+        assert!(!permitted(&[json, ("x-compactproxy-bypass", "1")], None));
+        assert!(permitted(&[json, ("x-compactproxy-bypass", "0")], None));
+        assert!(!permitted(&[json, ("authorization", "AWS4-HMAC-SHA256 Credential=x")], None));
+        assert!(!permitted(&[json], Some("X-Amz-Signature=00")));
+    }
+}

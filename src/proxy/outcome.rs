@@ -1,0 +1,207 @@
+//! What became of a request: one exhaustive list, which is the log field, the metric label and
+//! the status of the proxy's own errors.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::StatusCode;
+
+use super::Shard;
+
+/// How one request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The upstream's answer reached its end, or its client closed after the stream's last event.
+    Relayed,
+    /// The client went away before the end.
+    ClientGone,
+    /// The upstream broke off in the middle of its answer.
+    BrokenMidway,
+    /// The upstream fell silent in the middle of its answer.
+    IdleMidway,
+    /// The connection became a tunnel.
+    Upgraded,
+    /// Answered under the reserved prefix.
+    Local,
+    /// Contradictory or malformed message framing.
+    BadFraming,
+    /// A target that is no path (CONNECT).
+    BadTarget,
+    /// The request's body was malformed, broke off or stopped coming.
+    BadBody,
+    /// No connection to the upstream.
+    ConnectFailed,
+    /// No connection to the upstream in time.
+    ConnectTimeout,
+    /// No trust or no agreement in the TLS handshake with the upstream.
+    TlsFailed,
+    /// The upstream closed the connection or answered what is no HTTP.
+    AnswerBroken,
+    /// No response head in time.
+    ResponseTimeout,
+}
+
+/// Who has to act on an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Culprit {
+    Client,
+    Upstream,
+}
+
+impl Outcome {
+    /// Every outcome, in the order of the metric's handles.
+    pub const ALL: [Self; 14] = [
+        Self::Relayed,
+        Self::ClientGone,
+        Self::BrokenMidway,
+        Self::IdleMidway,
+        Self::Upgraded,
+        Self::Local,
+        Self::BadFraming,
+        Self::BadTarget,
+        Self::BadBody,
+        Self::ConnectFailed,
+        Self::ConnectTimeout,
+        Self::TlsFailed,
+        Self::AnswerBroken,
+        Self::ResponseTimeout,
+    ];
+
+    /// The log field, metric label and `code` of an error body.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::ClientGone => "client_gone",
+            Self::BrokenMidway => "upstream_broke_off",
+            Self::IdleMidway => "upstream_idle",
+            Self::Upgraded => "upgraded",
+            Self::Local => "local",
+            Self::BadFraming => "bad_framing",
+            Self::BadTarget => "bad_target",
+            Self::BadBody => "bad_body",
+            Self::ConnectFailed => "upstream_connect_failed",
+            Self::ConnectTimeout => "upstream_connect_timeout",
+            Self::TlsFailed => "upstream_tls_failed",
+            Self::AnswerBroken => "upstream_answer_broken",
+            Self::ResponseTimeout => "upstream_response_timeout",
+        }
+    }
+
+    /// The status of the proxy's own answer; `None` where there is another answer or none.
+    pub fn status(self) -> Option<StatusCode> {
+        match self {
+            Self::Relayed | Self::ClientGone | Self::BrokenMidway | Self::IdleMidway | Self::Upgraded | Self::Local => {
+                None
+            }
+            Self::BadFraming | Self::BadBody => Some(StatusCode::BAD_REQUEST),
+            Self::BadTarget => Some(StatusCode::METHOD_NOT_ALLOWED),
+            Self::ConnectFailed | Self::TlsFailed | Self::AnswerBroken => Some(StatusCode::BAD_GATEWAY),
+            Self::ConnectTimeout | Self::ResponseTimeout => Some(StatusCode::GATEWAY_TIMEOUT),
+        }
+    }
+
+    /// Whose fault it is; `None` where nothing failed.
+    pub fn culprit(self) -> Option<Culprit> {
+        match self {
+            Self::Relayed | Self::Upgraded | Self::Local => None,
+            Self::ClientGone | Self::BadFraming | Self::BadTarget | Self::BadBody => Some(Culprit::Client),
+            Self::BrokenMidway
+            | Self::IdleMidway
+            | Self::ConnectFailed
+            | Self::ConnectTimeout
+            | Self::TlsFailed
+            | Self::AnswerBroken
+            | Self::ResponseTimeout => Some(Culprit::Upstream),
+        }
+    }
+}
+
+impl Culprit {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Upstream => "upstream",
+        }
+    }
+}
+
+/// The counters by outcome, looked up once: `compactproxy_requests_total{outcome}`.
+pub struct Counters([metrics::Counter; Outcome::ALL.len()]);
+
+impl Counters {
+    /// Handles of the recorder that is installed now.
+    pub fn register() -> Self {
+        metrics::describe_counter!("compactproxy_requests_total", "Requests by how they ended.");
+        Self(Outcome::ALL.map(|outcome| metrics::counter!("compactproxy_requests_total", "outcome" => outcome.label())))
+    }
+
+    fn count(&self, outcome: Outcome) {
+        if let Some(counter) = self.0.get(outcome as usize) {
+            counter.increment(1);
+        }
+    }
+}
+
+/// The account of one request. It is closed exactly once; dropped open, the client went away.
+pub struct Record {
+    shard: Arc<Shard>,
+    started: Instant,
+    /// Status that the upstream answered; 0 before it did.
+    pub status: u16,
+    closed: bool,
+}
+
+impl Record {
+    pub fn open(shard: Arc<Shard>) -> Self {
+        Self { shard, started: Instant::now(), status: 0, closed: false }
+    }
+
+    /// Closes the account; later calls do nothing.
+    pub fn close(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        self.shard.proxy.counters.count(outcome);
+        let (status, label) = (self.status, outcome.label());
+        match outcome.culprit() {
+            Some(Culprit::Upstream) => {
+                tracing::warn!(outcome = label, status, elapsed_ms = self.elapsed_ms(), "request ended")
+            }
+            Some(Culprit::Client) | None => {
+                tracing::debug!(outcome = label, status, elapsed_ms = self.elapsed_ms(), "request ended")
+            }
+        }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.close(Outcome::ClientGone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_listed_at_its_own_index_under_its_own_label() {
+        for (index, outcome) in Outcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, index);
+        }
+        assert_eq!(Outcome::ALL.map(Outcome::label).into_iter().collect::<HashSet<_>>().len(), Outcome::ALL.len());
+    }
+
+    #[test]
+    fn what_has_a_status_has_a_culprit() {
+        for outcome in Outcome::ALL {
+            assert!(outcome.status().is_none() || outcome.culprit().is_some(), "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One batch, one transaction, and certainty about whether it counts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{Connection, Row as _};
+
+use crate::compact::TextId;
+use crate::wire::Digest;
+
+use super::row::{Row, State, level_code};
+use super::texts::{pack, pack_row};
+use super::{Batch, Tenant, reads};
+
+/// Settles between the writer and a caller with a time bound whether a batch counts. Whoever moves
+/// first wins: a caller that gave up before the COMMIT is sure that nothing lands; one that gave up
+/// during the COMMIT is sure that what landed is undone before any later job runs (if the process dies
+/// in between, the rows stay and cost one cache break).
+#[derive(Debug, Default)]
+pub(super) struct Ticket(AtomicU8);
+
+const WAITING: u8 = 0;
+const COMMITTING: u8 = 1;
+const GIVEN_UP: u8 = 2;
+const DONE: u8 = 3;
+
+impl Ticket {
+    /// The caller's time is up. False: the batch was committed before.
+    pub(super) fn give_up(&self) -> bool {
+        let change = |state| (state != DONE).then_some(GIVEN_UP);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.0.load(Ordering::Acquire) == GIVEN_UP
+    }
+
+    /// The writer is about to COMMIT. False: it must roll back.
+    fn begin(&self) -> bool {
+        self.step(WAITING, COMMITTING)
+    }
+
+    /// The COMMIT is through. False: it must be undone.
+    fn finish(&self) -> bool {
+        self.step(COMMITTING, DONE)
+    }
+
+    fn step(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// How a transaction ended that met no error.
+pub(super) enum Applied {
+    /// The rows under the batch's digests as they are now: the first writer's. With the number of
+    /// this change.
+    Committed(HashMap<Digest, Row>, i64),
+    GivenUp,
+}
+
+/// A batch in its stored form.
+pub(super) struct Packed {
+    texts: Vec<(TextId, usize, Vec<u8>)>,
+    evictions: Vec<(Digest, Vec<u8>)>,
+    checkpoint: Option<PackedCheckpoint>,
+}
+
+struct PackedCheckpoint {
+    digest: Digest,
+    level: i64,
+    state: State,
+    body: Vec<u8>,
+}
+
+/// What a transaction changed, to take it back.
+#[derive(Default)]
+struct Undo {
+    evictions: Vec<Digest>,
+    /// The checkpoint's row before: state and body, or none.
+    checkpoint: Option<Option<(i64, Vec<u8>)>>,
+}
+
+/// `None`: a value is over the store's limit.
+pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
+    let texts =
+        batch.texts.iter().map(|removed| Some((removed.id, removed.text.len(), pack(removed.text.as_bytes())?)));
+    let evictions = batch.evictions.iter().map(|(digest, eviction)| Some((*digest, pack_row(eviction.as_ref())?)));
+    let checkpoint = match &batch.checkpoint {
+        None => None,
+        Some((digest, checkpoint, stage)) => Some(PackedCheckpoint {
+            digest: *digest,
+            level: level_code(checkpoint.level),
+            state: State::from(*stage),
+            body: pack_row(checkpoint.as_ref())?,
+        }),
+    };
+    Some(Packed { texts: texts.collect::<Option<_>>()?, evictions: evictions.collect::<Option<_>>()?, checkpoint })
+}
+
+impl Packed {
+    fn digests(&self) -> Vec<Digest> {
+        let checkpoint = self.checkpoint.iter().map(|checkpoint| checkpoint.digest);
+        self.evictions.iter().map(|(digest, _)| *digest).chain(checkpoint).collect()
+    }
+}
+
+/// Whose rows are written, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) tenant: &'a Tenant,
+    pub(super) root: &'a Digest,
+    /// Unix seconds.
+    pub(super) now: i64,
+}
+
+/// Writes a batch in one transaction.
+pub(super) async fn apply(
+    db: &mut SqliteConnection,
+    owner: Owner<'_>,
+    packed: &Packed,
+    ticket: &Ticket,
+) -> Result<Applied, sqlx::Error> {
+    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+    let session = session(&mut transaction, owner).await?;
+    put_texts(&mut transaction, session, packed, owner.now).await?;
+    let mut undo = Undo::default();
+    for (digest, body) in &packed.evictions {
+        if put_eviction(&mut transaction, (owner.tenant, digest), session, body).await? {
+            undo.evictions.push(*digest);
+        }
+    }
+    if let Some(checkpoint) = &packed.checkpoint {
+        undo.checkpoint = put_checkpoint(&mut transaction, owner.tenant, session, checkpoint).await?;
+    }
+    let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
+    let change = count_change(&mut transaction).await?;
+    if !ticket.begin() {
+        transaction.rollback().await?;
+        return Ok(Applied::GivenUp);
+    }
+    transaction.commit().await?;
+    if ticket.finish() {
+        return Ok(Applied::Committed(rows, change));
+    }
+    take_back(db, owner.tenant, packed, undo).await?;
+    Ok(Applied::GivenUp)
+}
+
+/// The session's number; it is in use now.
+pub(super) async fn session(db: &mut SqliteConnection, owner: Owner<'_>) -> Result<i64, sqlx::Error> {
+    let query = "INSERT INTO sessions (tenant, root, last_used) VALUES (?, ?, ?) \
+                 ON CONFLICT (tenant, root) DO UPDATE SET last_used = max(last_used, excluded.last_used) RETURNING id";
+    let query = sqlx::query(query).bind(owner.tenant.0.as_slice()).bind(owner.root.as_slice()).bind(owner.now);
+    query.fetch_one(db).await?.try_get(0)
+}
+
+/// Numbers this transaction among all that added rows: a gap tells of another process.
+pub(super) async fn count_change(db: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    let query = "UPDATE meta SET value = value + 1 WHERE key = 'changes' RETURNING value";
+    sqlx::query(query).fetch_one(db).await?.try_get(0)
+}
+
+async fn put_texts(db: &mut SqliteConnection, session: i64, packed: &Packed, now: i64) -> Result<(), sqlx::Error> {
+    for (id, length, body) in &packed.texts {
+        let query = "INSERT INTO texts (id, length, body, last_used) VALUES (?, ?, ?, ?) \
+                     ON CONFLICT (id) DO UPDATE SET last_used = max(last_used, excluded.last_used)";
+        let length = i64::try_from(*length).unwrap_or(i64::MAX);
+        let id = id.0.as_slice();
+        sqlx::query(query).bind(id).bind(length).bind(body.as_slice()).bind(now).execute(&mut *db).await?;
+        let link = sqlx::query("INSERT OR IGNORE INTO session_texts (session, text) VALUES (?, ?)");
+        link.bind(session).bind(id).execute(&mut *db).await?;
+    }
+    Ok(())
+}
+
+/// First writer wins; what is remembered as forwarded stays as it went. True: the row is new.
+async fn put_eviction(
+    db: &mut SqliteConnection,
+    key: (&Tenant, &Digest),
+    session: i64,
+    body: &[u8],
+) -> Result<bool, sqlx::Error> {
+    let query = "INSERT OR IGNORE INTO evictions (tenant, digest, session, body) SELECT ?1, ?2, ?3, ?4 \
+                 WHERE NOT EXISTS (SELECT 1 FROM forwarded WHERE tenant = ?1 AND digest = ?2)";
+    let query = sqlx::query(query).bind(key.0.0.as_slice()).bind(key.1.as_slice()).bind(session).bind(body);
+    Ok(query.execute(db).await?.rows_affected() > 0)
+}
+
+/// First writer wins within a level; an activation takes a prepared row's place. Gives the row as it
+/// was before, if it changed.
+async fn put_checkpoint(
+    db: &mut SqliteConnection,
+    tenant: &Tenant,
+    session: i64,
+    new: &PackedCheckpoint,
+) -> Result<Option<Option<(i64, Vec<u8>)>>, sqlx::Error> {
+    let (tenant, digest) = (tenant.0.as_slice(), new.digest.as_slice());
+    let before = sqlx::query("SELECT state, body FROM checkpoints WHERE tenant = ? AND digest = ? AND level = ?");
+    let before = before.bind(tenant).bind(digest).bind(new.level).fetch_optional(&mut *db).await?;
+    let before = match before {
+        None => None,
+        Some(row) => Some((row.try_get(0)?, row.try_get(1)?)),
+    };
+    let query = "INSERT INTO checkpoints (tenant, digest, level, session, state, body) VALUES (?, ?, ?, ?, ?, ?) \
+                 ON CONFLICT (tenant, digest, level) DO UPDATE SET state = excluded.state, body = excluded.body \
+                 WHERE checkpoints.state = 0 AND excluded.state = 1";
+    let query = sqlx::query(query).bind(tenant).bind(digest).bind(new.level).bind(session);
+    let changed = query.bind(new.state.code()).bind(new.body.as_slice()).execute(db).await?.rows_affected() > 0;
+    Ok(changed.then_some(before))
+}
+
+async fn take_back(db: &mut SqliteConnection, tenant: &Tenant, packed: &Packed, undo: Undo) -> Result<(), sqlx::Error> {
+    let tenant = tenant.0.as_slice();
+    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+    for digest in &undo.evictions {
+        let query = sqlx::query("DELETE FROM evictions WHERE tenant = ? AND digest = ?");
+        query.bind(tenant).bind(digest.as_slice()).execute(&mut *transaction).await?;
+    }
+    if let (Some(new), Some(before)) = (&packed.checkpoint, undo.checkpoint) {
+        // The key is bound first in both statements.
+        let query = match &before {
+            None => "DELETE FROM checkpoints WHERE tenant = ?1 AND digest = ?2 AND level = ?3",
+            Some(_) => "UPDATE checkpoints SET state = ?4, body = ?5 WHERE tenant = ?1 AND digest = ?2 AND level = ?3",
+        };
+        let mut query = sqlx::query(query).bind(tenant).bind(new.digest.as_slice()).bind(new.level);
+        if let Some((state, body)) = before {
+            query = query.bind(state).bind(body);
+        }
+        query.execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
+}

@@ -1,0 +1,159 @@
+//! Numbers learned from answers: calibration of token estimates, windows, verified tenants.
+//! Read from memory, written behind; they expire.
+
+use super::Tenant;
+use super::cache::ByteCache;
+
+/// What was learned counts for 30 days from the last time it was learned, in seconds.
+pub(super) const EXPIRY_SECONDS: i64 = 30 * 24 * 3_600;
+/// An unchanged number is written anew once a day, so that it does not expire in use.
+const REFRESH_SECONDS: i64 = 24 * 3_600;
+/// A calibration factor that moved by less is not written.
+const FACTOR_STEP: f64 = 0.01;
+/// Entries in memory; tenants choose model names, so there must be an end.
+pub(super) const MAX_ENTRIES: usize = 16_384;
+
+/// What a learned window belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowKey<'a> {
+    pub tenant: &'a Tenant,
+    pub upstream: &'a str,
+    /// The request's path, without the query.
+    pub path: &'a str,
+    pub model: &'a str,
+    /// The beta headers' value, as the caller normalises it; empty if there are none.
+    pub betas: &'a str,
+}
+
+/// A window as an upstream told it, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnedWindow {
+    pub input: Option<u64>,
+    pub total: Option<u64>,
+}
+
+/// Hash of what a number was learned for.
+pub(super) type LearnedId = [u8; 16];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Value {
+    pub(super) factor: Option<f64>,
+    pub(super) window: LearnedWindow,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    /// Unix seconds.
+    pub(super) learned_at: i64,
+}
+
+pub(super) struct Learned {
+    entries: ByteCache<LearnedId, Entry>,
+}
+
+pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {
+    id("compactproxy 2025 calibration", tenant, &[upstream, model])
+}
+
+pub(super) fn window_id(key: &WindowKey<'_>) -> LearnedId {
+    id("compactproxy 2025 window", key.tenant, &[key.upstream, key.path, key.model, key.betas])
+}
+
+pub(super) fn verified_id(tenant: &Tenant) -> LearnedId {
+    id("compactproxy 2025 verified", tenant, &[])
+}
+
+fn id(kind: &str, tenant: &Tenant, parts: &[&str]) -> LearnedId {
+    let mut hasher = blake3::Hasher::new_derive_key(kind);
+    hasher.update(&tenant.0);
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    id
+}
+
+impl Learned {
+    pub(super) fn new() -> Self {
+        Self { entries: ByteCache::new(MAX_ENTRIES) }
+    }
+
+    pub(super) fn get(&mut self, id: &LearnedId, now: i64) -> Option<Value> {
+        let entry = self.entries.get(id)?;
+        (now - entry.learned_at < EXPIRY_SECONDS).then_some(entry.value)
+    }
+
+    /// Remembers a number. Gives the entry if it is worth writing.
+    pub(super) fn set(&mut self, id: LearnedId, value: Value, now: i64) -> Option<Entry> {
+        if let Some(old) = self.entries.get(&id)
+            && close(&old.value, &value)
+            && now - old.learned_at < REFRESH_SECONDS
+        {
+            return None;
+        }
+        let entry = Entry { value, learned_at: now };
+        self.entries.insert(id, entry, 1);
+        Some(entry)
+    }
+
+    /// An entry read from the database; what was learned since stays.
+    pub(super) fn restore(&mut self, id: LearnedId, entry: Entry) {
+        if !self.entries.contains(&id) {
+            self.entries.insert(id, entry, 1);
+        }
+    }
+}
+
+fn close(old: &Value, new: &Value) -> bool {
+    let factors = match (old.factor, new.factor) {
+        (Some(old), Some(new)) => (old - new).abs() < FACTOR_STEP * old.abs(),
+        (old, new) => old.is_none() && new.is_none(),
+    };
+    factors && old.window == new.window
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE: Value = Value { factor: Some(1.25), window: LearnedWindow { input: None, total: None } };
+
+    #[test]
+    fn it_expires_after_thirty_days_without_news() {
+        let mut learned = Learned::new();
+        assert!(learned.set([1; 16], VALUE, 0).is_some());
+        assert_eq!(learned.get(&[1; 16], EXPIRY_SECONDS - 1), Some(VALUE));
+        assert_eq!(learned.get(&[1; 16], EXPIRY_SECONDS), None);
+    }
+
+    #[test]
+    fn only_news_is_written() {
+        let mut learned = Learned::new();
+        learned.set([1; 16], VALUE, 0);
+        assert!(learned.set([1; 16], Value { factor: Some(1.255), ..VALUE }, 1).is_none(), "within one percent");
+        assert!(learned.set([1; 16], Value { factor: Some(1.27), ..VALUE }, 1).is_some());
+        assert!(learned.set([1; 16], Value { factor: Some(1.27), ..VALUE }, 1 + REFRESH_SECONDS).is_some(), "daily");
+    }
+
+    #[test]
+    fn entries_are_bounded() {
+        let mut learned = Learned::new();
+        for i in 0..=MAX_ENTRIES as u128 {
+            learned.set(i.to_le_bytes(), VALUE, 0);
+        }
+        assert_eq!(learned.get(&0_u128.to_le_bytes(), 1), None);
+        assert_eq!(learned.get(&1_u128.to_le_bytes(), 1), Some(VALUE));
+    }
+
+    #[test]
+    fn ids_differ_by_tenant_kind_and_part_boundaries() {
+        let (a, b) = (Tenant([1; 16]), Tenant([2; 16]));
+        assert_ne!(calibration_id(&a, "u", "m"), calibration_id(&b, "u", "m"));
+        assert_ne!(calibration_id(&a, "um", ""), calibration_id(&a, "u", "m"));
+        let key = WindowKey { tenant: &a, upstream: "u", path: "p", model: "m", betas: "" };
+        assert_ne!(window_id(&key), window_id(&WindowKey { betas: "b", ..key }));
+        assert_ne!(verified_id(&a), verified_id(&b));
+    }
+}

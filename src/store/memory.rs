@@ -1,0 +1,363 @@
+//! What the process remembers of the database, so that a known conversation costs no query, and all
+//! there is while the database is gone.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::compact::{Known, TextId};
+use crate::wire::Digest;
+
+use super::cache::ByteCache;
+use super::marks::{Completeness, Marks, mark};
+use super::reads::StoredMark;
+use super::row::{Row, State, extend, level_code};
+use super::{Batch, Limits, Stage, Tenant};
+
+pub(super) type Key = (Tenant, Digest);
+
+/// Ends of conversations remembered per session: forks, sub-agents and retries side by side.
+const TAILS_PER_SESSION: usize = 8;
+/// A session's last use is written down at most this often.
+const TOUCH_EVERY: Duration = Duration::from_secs(600);
+/// Touches that wait to be written; more are not noted (the session is touched again later).
+const MAX_TOUCHES: usize = 4_096;
+/// Quarantined checkpoints remembered beside the database (for a database that cannot be written).
+const MAX_QUARANTINED: usize = 1_024;
+/// Stands for the level of a quarantined checkpoint that memory did not have.
+const UNREAD_LEVEL: i64 = -1;
+
+pub(super) struct Memory {
+    rows: ByteCache<Key, Row>,
+    /// Digests with an eviction or a checkpoint.
+    row_marks: Marks,
+    /// Digests that were forwarded.
+    forwarded: Marks,
+    /// By (tenant, root).
+    sessions: ByteCache<Key, Session>,
+    texts: ByteCache<TextId, Arc<str>>,
+    quarantined: ByteCache<(Key, i64), ()>,
+    touches: HashSet<Key>,
+    /// Counts changes of rows, so that an answer read before a change is not remembered after it.
+    version: u64,
+    /// Counts the times that marks had to be read anew.
+    openings: u64,
+    /// No database behind it at all: what is not here does not exist.
+    alone: bool,
+}
+
+struct Session {
+    tails: VecDeque<Tail>,
+    touched: Instant,
+}
+
+/// What was known of a conversation's first `len` items.
+struct Tail {
+    len: usize,
+    digest: Digest,
+    known: Known,
+}
+
+/// Digests of which the database must say what it has.
+#[derive(Debug)]
+pub(super) struct Missing {
+    pub(super) digests: Vec<Digest>,
+    version: u64,
+}
+
+/// The database's answer to a [`Missing`].
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) rows: HashMap<Digest, Row>,
+    pub(super) forwarded: HashSet<Digest>,
+}
+
+/// What to take for what is not in memory.
+#[derive(Clone, Copy)]
+enum Rest<'a> {
+    Ask,
+    Loaded(&'a Loaded),
+    /// The database does not answer: as if it had nothing, for now.
+    Absent,
+}
+
+impl Memory {
+    pub(super) fn new(limits: &Limits, alone: Alone) -> Self {
+        let alone = alone == Alone::Yes;
+        let complete = if alone { Completeness::Complete } else { Completeness::Partial };
+        Self {
+            rows: ByteCache::new(limits.row_cache_bytes),
+            row_marks: Marks::new(limits.max_row_marks, complete),
+            forwarded: Marks::new(limits.max_forwarded_marks, complete),
+            sessions: ByteCache::new(limits.session_cache_bytes),
+            texts: ByteCache::new(limits.volatile_text_bytes),
+            quarantined: ByteCache::new(MAX_QUARANTINED),
+            touches: HashSet::new(),
+            version: 0,
+            openings: 0,
+            alone,
+        }
+    }
+
+    /// What is known of a conversation, or what the database must be asked for first.
+    pub(super) fn known(&mut self, tenant: &Tenant, chain: &[Digest], now: Instant) -> Result<Known, Missing> {
+        let (known, missing) = self.walk(tenant, chain, Rest::Ask);
+        if missing.is_empty() {
+            self.remember(tenant, chain, &known, now);
+            return Ok(known);
+        }
+        Err(Missing { digests: missing, version: self.version })
+    }
+
+    /// The same with the database's answer, which is remembered unless rows changed meanwhile.
+    pub(super) fn known_with(&mut self, tenant: &Tenant, chain: &[Digest], answer: (&Missing, Loaded)) -> Known {
+        let (missing, mut loaded) = answer;
+        for (digest, row) in &mut loaded.rows {
+            self.apply_quarantine(&(*tenant, *digest), row);
+        }
+        let (known, _) = self.walk(tenant, chain, Rest::Loaded(&loaded));
+        if missing.version == self.version {
+            for (digest, row) in loaded.rows {
+                self.keep(tenant, digest, row);
+            }
+            self.remember(tenant, chain, &known, Instant::now());
+        }
+        known
+    }
+
+    /// The same while the database does not answer.
+    pub(super) fn known_alone(&mut self, tenant: &Tenant, chain: &[Digest]) -> Known {
+        self.walk(tenant, chain, Rest::Absent).0
+    }
+
+    fn walk(&mut self, tenant: &Tenant, chain: &[Digest], rest: Rest<'_>) -> (Known, Vec<Digest>) {
+        let (from, mut known) = self.longest_tail(tenant, chain);
+        let mut missing = Vec::new();
+        for (index, digest) in chain.iter().enumerate().skip(from) {
+            let mark = mark(tenant, digest);
+            let mut unknown = false;
+            if self.row_marks.holds(mark) || !self.row_marks.is_complete() {
+                match (self.rows.get(&(*tenant, *digest)), rest) {
+                    (Some(row), _) => extend(&mut known, index, digest, row),
+                    (None, Rest::Loaded(loaded)) => {
+                        loaded.rows.get(digest).into_iter().for_each(|row| extend(&mut known, index, digest, row));
+                    }
+                    (None, Rest::Ask) => unknown = !self.alone,
+                    (None, Rest::Absent) => {}
+                }
+            }
+            if self.forwarded.holds(mark) {
+                known.seen = index + 1;
+            } else if !self.forwarded.is_complete() {
+                match rest {
+                    Rest::Loaded(loaded) if loaded.forwarded.contains(digest) => known.seen = index + 1,
+                    Rest::Ask => unknown |= !self.alone,
+                    Rest::Loaded(_) | Rest::Absent => {}
+                }
+            }
+            if unknown {
+                missing.push(*digest);
+            }
+        }
+        (known, missing)
+    }
+
+    fn longest_tail(&mut self, tenant: &Tenant, chain: &[Digest]) -> (usize, Known) {
+        let session = chain.first().and_then(|root| self.sessions.get(&(*tenant, *root)));
+        let tails = session.into_iter().flat_map(|session| &session.tails);
+        let fitting =
+            tails.filter(|tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest));
+        fitting.max_by_key(|tail| tail.len).map_or_else(Default::default, |tail| (tail.len, tail.known.clone()))
+    }
+
+    fn remember(&mut self, tenant: &Tenant, chain: &[Digest], known: &Known, now: Instant) {
+        let (Some(root), Some(digest)) = (chain.first(), chain.last()) else { return };
+        let key = (*tenant, *root);
+        let Self { sessions, touches, .. } = self;
+        if !sessions.contains(&key) {
+            note_touch(touches, key);
+        }
+        let make = || Session { tails: VecDeque::new(), touched: now };
+        sessions.update(key, make, |session| {
+            if now.saturating_duration_since(session.touched) >= TOUCH_EVERY {
+                note_touch(touches, key);
+                session.touched = now;
+            }
+            session.tails.retain(|tail| tail.digest != *digest);
+            session.tails.push_back(Tail { len: chain.len(), digest: *digest, known: known.clone() });
+            if session.tails.len() > TAILS_PER_SESSION {
+                session.tails.pop_front();
+            }
+            session.bytes()
+        });
+    }
+
+    /// Rows as the database has them after a commit; they replace what was remembered.
+    pub(super) fn adopt(&mut self, tenant: &Tenant, root: &Digest, rows: HashMap<Digest, Row>) {
+        for (digest, mut row) in rows {
+            self.row_marks.insert(mark(tenant, &digest));
+            if let Some(held) = self.rows.get(&(*tenant, digest)) {
+                row.keep_held(held);
+            }
+            let bytes = row.bytes();
+            self.rows.insert((*tenant, digest), row, bytes);
+        }
+        self.changed(tenant, root);
+    }
+
+    /// Lets rows that this process has used already stand for those that a batch would add: the bytes
+    /// that went out stay the bytes that go out, also when they were held without a database.
+    pub(super) fn prefer_held(&mut self, tenant: &Tenant, batch: &mut Batch) {
+        batch.evictions.retain(|(digest, _)| !self.was_forwarded(tenant, digest));
+        for (digest, eviction) in &mut batch.evictions {
+            if let Some(held) = self.rows.get(&(*tenant, *digest)).and_then(|row| row.eviction.as_ref()) {
+                *eviction = Arc::clone(held);
+            }
+        }
+        if let Some((digest, checkpoint, Stage::Activated)) = &mut batch.checkpoint
+            && let Some(row) = self.rows.get(&(*tenant, *digest))
+            && let Some(held) = row.activated_at(checkpoint.level)
+        {
+            *checkpoint = Arc::clone(held);
+        }
+    }
+
+    /// Rows that only this process has.
+    pub(super) fn hold(&mut self, tenant: &Tenant, batch: &Batch) {
+        for (digest, eviction) in &batch.evictions {
+            if !self.was_forwarded(tenant, digest) {
+                self.change(tenant, digest, |row| row.eviction.get_or_insert_with(|| Arc::clone(eviction)).clone());
+            }
+        }
+        if let Some((digest, checkpoint, stage)) = &batch.checkpoint {
+            self.change(tenant, digest, |row| row.put(Arc::clone(checkpoint), *stage));
+        }
+        for removed in &batch.texts {
+            self.texts.insert(removed.id, removed.text.as_str().into(), removed.text.len());
+        }
+        self.changed(tenant, &batch.root);
+    }
+
+    fn change<T>(&mut self, tenant: &Tenant, digest: &Digest, change: impl FnOnce(&mut Row) -> T) {
+        self.row_marks.insert(mark(tenant, digest));
+        self.rows.update((*tenant, *digest), Row::default, |row| {
+            change(row);
+            row.bytes()
+        });
+    }
+
+    /// A request with this conversation went out.
+    pub(super) fn remember_forwarded(&mut self, tenant: &Tenant, chain: &[Digest]) {
+        let (Some(root), Some(last)) = (chain.first(), chain.last()) else { return };
+        self.forwarded.insert(mark(tenant, last));
+        let Some(session) = self.sessions.get(&(*tenant, *root)) else { return };
+        // Longer tails may have been built without this.
+        session.tails.retain(|tail| tail.len <= chain.len());
+        for tail in session.tails.iter_mut().filter(|tail| tail.digest == *last) {
+            tail.known.seen = tail.len;
+        }
+    }
+
+    pub(super) fn was_forwarded(&self, tenant: &Tenant, digest: &Digest) -> bool {
+        self.forwarded.holds(mark(tenant, digest))
+    }
+
+    /// Takes the checkpoint that applies at `digest` out of use.
+    pub(super) fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) {
+        let key = (*tenant, *digest);
+        let level = match self.rows.get(&key) {
+            Some(row) => row.quarantine().map(level_code),
+            None => Some(UNREAD_LEVEL),
+        };
+        if let Some(level) = level {
+            self.quarantined.insert((key, level), (), 1);
+        }
+        self.version += 1;
+        self.sessions.retain(|(owner, _), _| owner != tenant);
+    }
+
+    fn apply_quarantine(&mut self, key: &Key, row: &mut Row) {
+        if self.quarantined.contains(&(*key, UNREAD_LEVEL)) {
+            self.quarantined.retain(|quarantined, ()| *quarantined != (*key, UNREAD_LEVEL));
+            if let Some(level) = row.quarantine() {
+                self.quarantined.insert((*key, level_code(level)), (), 1);
+            }
+        }
+        for kept in &mut row.checkpoints {
+            if self.quarantined.contains(&(*key, level_code(kept.checkpoint.level))) {
+                kept.state = State::Quarantined;
+            }
+        }
+    }
+
+    fn keep(&mut self, tenant: &Tenant, digest: Digest, row: Row) {
+        if !self.rows.contains(&(*tenant, digest)) {
+            let bytes = row.bytes();
+            self.rows.insert((*tenant, digest), row, bytes);
+        }
+    }
+
+    fn changed(&mut self, tenant: &Tenant, root: &Digest) {
+        self.version += 1;
+        if *root == Digest::default() {
+            self.sessions.retain(|(owner, _), _| owner != tenant);
+        } else {
+            self.sessions.get(&(*tenant, *root)).into_iter().for_each(|session| session.tails.clear());
+        }
+    }
+
+    pub(super) fn add_mark(&mut self, mark: StoredMark) {
+        match mark {
+            StoredMark::Row(mark) => self.row_marks.insert(mark),
+            StoredMark::Forwarded(mark) => self.forwarded.insert(mark),
+        }
+    }
+
+    /// The database may hold what has no mark: another process has written, or it was just opened.
+    /// Gives a number for [`completed`](Self::completed).
+    pub(super) fn forget_completeness(&mut self) -> u64 {
+        self.row_marks.set(Completeness::Partial);
+        self.forwarded.set(Completeness::Partial);
+        self.version += 1;
+        self.openings += 1;
+        self.sessions.retain(|_, _| false);
+        self.openings
+    }
+
+    /// All marks were read, unless another process has written meanwhile.
+    pub(super) fn completed(&mut self, turn: u64) {
+        if turn == self.openings {
+            self.row_marks.set(Completeness::Complete);
+            self.forwarded.set(Completeness::Complete);
+        }
+    }
+
+    pub(super) fn take_touches(&mut self) -> HashSet<Key> {
+        std::mem::take(&mut self.touches)
+    }
+
+    pub(super) fn text(&mut self, id: &TextId) -> Option<Arc<str>> {
+        self.texts.get(id).map(|text| Arc::clone(text))
+    }
+}
+
+/// Whether there is no database behind the memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alone {
+    Yes,
+    No,
+}
+
+fn note_touch(touches: &mut HashSet<Key>, key: Key) {
+    if touches.len() < MAX_TOUCHES {
+        touches.insert(key);
+    }
+}
+
+impl Session {
+    /// Estimated bytes in memory; maps shared between tails are counted with each.
+    fn bytes(&self) -> usize {
+        let tails = self.tails.iter().map(|tail| size_of::<Tail>() + tail.known.evictions.len() * 64);
+        size_of::<Key>() + size_of::<Self>() + tails.sum::<usize>()
+    }
+}

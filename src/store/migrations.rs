@@ -1,0 +1,40 @@
+//! The schema, by versions. A released version never changes; a change is a new version.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+
+use sqlx::error::BoxDynError;
+use sqlx::migrate::{MigrateError, Migration, MigrationSource, MigrationType, Migrator};
+use sqlx::sqlite::SqliteConnection;
+
+/// All versions, ascending: number, name, statements.
+const VERSIONS: &[(i64, &str, &str)] =
+    &[(1, "rows", include_str!("migrations/1_rows.sql")), (2, "learned", include_str!("migrations/2_learned.sql"))];
+
+/// The schema up to and including a version.
+#[derive(Debug)]
+struct UpTo(i64);
+
+impl<'s> MigrationSource<'s> for UpTo {
+    fn resolve(self) -> Pin<Box<dyn Future<Output = Result<Vec<Migration>, BoxDynError>> + Send + 's>> {
+        let versions = VERSIONS.iter().filter(move |(version, ..)| *version <= self.0);
+        let migrations = versions.map(|(version, name, sql)| {
+            Migration::new(*version, Cow::Borrowed(*name), MigrationType::Simple, Cow::Borrowed(*sql), false)
+        });
+        let migrations = migrations.collect();
+        Box::pin(async move { Ok(migrations) })
+    }
+}
+
+/// Brings the database to this program's schema.
+///
+/// # Errors
+/// `VersionMissing` if a newer program has written it; otherwise what the database says.
+pub(super) async fn migrate(db: &mut SqliteConnection) -> Result<(), MigrateError> {
+    migrate_to(db, i64::MAX).await
+}
+
+pub(super) async fn migrate_to(db: &mut SqliteConnection, version: i64) -> Result<(), MigrateError> {
+    Migrator::new(UpTo(version)).await?.run(db).await
+}

@@ -1,0 +1,113 @@
+//! What the store's callers and its threads have in common.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::learned::Learned;
+use super::memory::{Alone, Memory};
+use super::secret::InstallationSecret;
+use super::{Health, Limits};
+
+/// Commits or lookups that miss their bound one after the other before the store counts as failed.
+const MAX_SLOW_IN_A_ROW: u32 = 3;
+
+pub(super) struct Shared {
+    /// `None`: there is no file.
+    pub(super) path: Option<PathBuf>,
+    pub(super) limits: Limits,
+    memory: Mutex<Memory>,
+    learned: Mutex<Learned>,
+    secret: RwLock<InstallationSecret>,
+    degraded: AtomicBool,
+    /// Queries met no database since it was last opened for writing.
+    unreadable: AtomicBool,
+    slow: AtomicU32,
+    /// Counts openings of the file; a reader with another number opens anew.
+    epoch: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(path: Option<PathBuf>, limits: Limits, secret: InstallationSecret) -> Self {
+        let alone = if path.is_some() { Alone::No } else { Alone::Yes };
+        Self {
+            memory: Mutex::new(Memory::new(&limits, alone)),
+            learned: Mutex::new(Learned::new()),
+            secret: RwLock::new(secret),
+            degraded: AtomicBool::new(true),
+            unreadable: AtomicBool::new(true),
+            slow: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
+            path,
+            limits,
+        }
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn secret(&self) -> InstallationSecret {
+        self.secret.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn health(&self) -> Health {
+        if self.degraded.load(Ordering::Acquire) { Health::Degraded } else { Health::Up }
+    }
+
+    /// The file is open for writing, with this secret.
+    pub(super) fn opened(&self, secret: InstallationSecret) {
+        *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
+        self.slow.store(0, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.unreadable.store(false, Ordering::Release);
+        self.degraded.store(false, Ordering::Release);
+        metrics::gauge!("compactproxy_store_up").set(1.0);
+    }
+
+    /// Until the file is opened anew, commits fail at once.
+    pub(super) fn degrade(&self, reason: &dyn std::fmt::Display) {
+        metrics::gauge!("compactproxy_store_up").set(0.0);
+        if !self.degraded.swap(true, Ordering::AcqRel) {
+            tracing::warn!(%reason, file = ?self.path, "store degraded: known rewrites go on from memory, new ones wait");
+        }
+    }
+
+    pub(super) fn closed(&self) {
+        self.degraded.store(true, Ordering::Release);
+        self.set_unreadable();
+    }
+
+    pub(super) fn was_slow(&self) {
+        if self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SLOW_IN_A_ROW {
+            self.degrade(&"it does not answer in time");
+        }
+    }
+
+    pub(super) fn was_quick(&self) {
+        self.slow.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_unreadable(&self) {
+        self.unreadable.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.unreadable.load(Ordering::Acquire)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+}
+
+/// Unix seconds.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,112 @@
+//! Caches and queues at their limits, and what never asks the database.
+
+use super::*;
+
+#[tokio::test]
+async fn a_known_conversation_asks_the_database_nothing() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 1_000);
+    f.commit(evicting(&turns[..500], "x")).await.unwrap();
+    let store = f.another().await;
+    let known = store.known(&f.tenant, &turns[..998]).await;
+    assert_eq!(known.evictions.len(), 1);
+    let at_once = store.shared.memory().known(&f.tenant, &turns[..998], Instant::now());
+    assert_eq!(at_once.unwrap(), known);
+    // All marks are read soon after the opening; from then on new digests are known to be new.
+    while store.shared.memory().known(&f.tenant, &turns, Instant::now()).is_err() {
+        tokio::task::yield_now().await;
+    }
+    let unknown = store.shared.memory().known(&f.tenant, &chain("b", 1_000), Instant::now());
+    assert_eq!(unknown.unwrap(), Known::default());
+}
+
+#[tokio::test]
+async fn own_changes_keep_unknown_digests_free() {
+    let f = Fixture::new().await;
+    let is_free = |name| f.store.shared.memory().known(&f.tenant, &chain(name, 9), Instant::now()).is_ok();
+    while !is_free("a") {
+        tokio::task::yield_now().await;
+    }
+    f.commit(evicting(&chain("b", 3), "x")).await.unwrap();
+    f.store.remember_forwarded(&f.tenant, &chain("b", 3));
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut f.outsider().await).await.unwrap();
+    f.store.flush().await;
+    assert!(is_free("c"), "also when somebody copies the log");
+    sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'changes'")
+        .execute(&mut f.outsider().await)
+        .await
+        .unwrap();
+    f.store.flush().await;
+    while !is_free("d") {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn caches_too_small_for_anything_change_no_answer() {
+    let tiny = Limits {
+        row_cache_bytes: 1,
+        session_cache_bytes: 1,
+        volatile_text_bytes: 1,
+        max_row_marks: 2,
+        max_forwarded_marks: 2,
+        ..Limits::default()
+    };
+    let f = Fixture::with(tiny).await;
+    let turns = chain("a", 40);
+    for len in 1..=20 {
+        f.commit(evicting(&turns[..len], &len.to_string())).await.unwrap();
+        f.store.remember_forwarded(&f.tenant, &turns[..len]);
+    }
+    f.known(&turns).await;
+    f.commit(folding(&turns[..30], Level::Trim, "active", Stage::Activated)).await.unwrap();
+    f.store.flush().await;
+    let known = f.known(&turns).await;
+    assert_eq!((known.evictions.len(), known.seen, head(known.active.as_ref())), (20, 20, Some("active")));
+    assert_eq!(known, f.another().await.known(&f.tenant, &turns).await);
+    f.store.quarantine(&f.tenant, &turns[29]);
+    assert_eq!(f.known(&turns).await.active, None, "quarantine needs no row in memory");
+    f.store.flush().await;
+    assert_eq!(f.known(&turns).await.active, None);
+}
+
+#[tokio::test]
+async fn a_volatile_text_is_kept_up_to_its_cap() {
+    let limits = Limits { volatile_text_bytes: 10, ..Limits::default() };
+    let store = Store::in_memory_only(limits).await.unwrap();
+    let tenant = store.tenant(&[b"key"]);
+    for (len, kept) in [(9, true), (10, true), (11, false)] {
+        let removed = store.text_key(&tenant).removed("x".repeat(len));
+        store.hold_in_memory(&tenant, &Batch { texts: vec![removed.clone()], ..Batch::default() });
+        assert_eq!(store.text(&removed.id).await.unwrap().is_some(), kept, "{len} bytes");
+    }
+}
+
+#[test]
+fn full_queues_never_block() {
+    let secret = secret::InstallationSecret::random().unwrap();
+    let shared = Arc::new(Shared::new(Some("unused".into()), Limits::default(), secret.clone()));
+    shared.opened(secret);
+    let ((jobs, _jobs), (notes, mut noted)) = (mpsc::channel(1), mpsc::channel(2));
+    let ((lookups, _lookups), (texts, _texts)) = (mpsc::channel(1), mpsc::channel(1));
+    let store = Store { shared, jobs, notes, lookups, texts };
+    let tenant = store.tenant(&[b"key"]);
+    for name in ["a", "b", "c"] {
+        store.remember_forwarded(&tenant, &chain(name, 2));
+    }
+    assert!(noted.try_recv().is_ok() && noted.try_recv().is_ok() && noted.try_recv().is_err(), "the third was dropped");
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let turns = chain("d", 3);
+        let before = Instant::now();
+        // Nobody takes jobs here: the first waits out its bound, the second finds no place.
+        let both =
+            tokio::join!(store.commit(&tenant, evicting(&turns, "x")), store.commit(&tenant, evicting(&turns, "y")));
+        assert_eq!(both, (Err(CommitError::Slow), Err(CommitError::Slow)));
+        assert!((COMMIT_BOUND..COMMIT_BOUND * 4).contains(&before.elapsed()));
+        // The lookup waits out its bound as well, and the answer is what memory has.
+        assert_eq!(store.known(&tenant, &turns).await, Known::default());
+        assert_eq!(store.health(), Health::Degraded);
+    });
+}

@@ -1,0 +1,110 @@
+//! What a restart, a kill or an older program leaves.
+
+use std::os::unix::fs::PermissionsExt;
+
+use sqlx::ConnectOptions;
+use sqlx::Connection;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use super::*;
+
+#[tokio::test]
+async fn a_restart_gives_the_same() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 700);
+    for len in [5, 300, 650] {
+        f.commit(evicting(&turns[..len], &format!("evicted {len}"))).await.unwrap();
+    }
+    f.commit(folding(&turns[..400], Level::Summary, "active", Stage::Activated)).await.unwrap();
+    f.commit(folding(&turns[..600], Level::Fold, "prepared", Stage::Prepared)).await.unwrap();
+    f.store.remember_forwarded(&f.tenant, &turns[..690]);
+    f.store.learn_calibration(&f.tenant, "openai", "gpt", 1.5);
+    f.store.mark_verified(&f.tenant);
+    let key = WindowKey { tenant: &f.tenant, upstream: "openai", path: "/v1", model: "gpt", betas: "" };
+    let window = LearnedWindow { input: Some(8_192), total: None };
+    f.store.learn_window(&key, window);
+    let removed = f.store.text_key(&f.tenant).removed("removed".to_owned());
+    f.commit(Batch { root: turns[0], texts: vec![removed.clone()], ..Batch::default() }).await.unwrap();
+    let before = f.known(&turns).await;
+    assert_eq!((before.evictions.len(), before.seen), (3, 690));
+    f.store.close().await;
+    assert_eq!(f.commit(evicting(&turns, "x")).await, Err(CommitError::Failed), "closed");
+
+    let store = f.another().await;
+    assert_eq!(store.tenant(&[b"openai", b"key"]), f.tenant, "the secret is kept");
+    assert_eq!(store.known(&f.tenant, &turns).await, before);
+    assert_eq!(store.text(&removed.id).await.unwrap().as_deref(), Some("removed"));
+    assert_eq!(store.calibration(&f.tenant, "openai", "gpt"), Some(1.5));
+    assert_eq!(store.window(&key), Some(window));
+    assert!(store.is_verified(&f.tenant) && !store.is_verified(&store.tenant(&[b"other"])));
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_that_was_committed() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 4);
+    f.commit(folding(&turns, Level::Trim, "kept", Stage::Activated)).await.unwrap();
+    f.store.remember_forwarded(&f.tenant, &turns);
+    // The writer's files as a kill at this moment leaves them.
+    let copy = tempfile::tempdir().unwrap();
+    for suffix in ["", "-wal"] {
+        let name = format!("state.db{suffix}");
+        std::fs::copy(f.folder.path().join(&name), copy.path().join(&name)).unwrap();
+    }
+    let store = Store::open(&url(copy.path()), Limits::default()).await.unwrap();
+    let known = store.known(&f.tenant, &turns).await;
+    assert_eq!(head(known.active.as_ref()), Some("kept"));
+    assert!(known.seen == 0 || known.seen == 4, "what is written behind may be lost");
+}
+
+#[tokio::test]
+async fn nobody_else_may_read_the_files() {
+    let f = Fixture::new().await;
+    f.commit(evicting(&chain("a", 2), "x")).await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        let file = f.folder.path().join(format!("state.db{suffix}"));
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{file:?}");
+    }
+    f.store.close().await;
+    std::fs::set_permissions(file(f.folder.path()), PermissionsExt::from_mode(0o644)).unwrap();
+    f.another().await;
+    assert_eq!(std::fs::metadata(file(f.folder.path())).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn rows_of_version_1_stay_readable() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteConnectOptions::new().filename(file(folder.path())).create_if_missing(true);
+    let mut old = options.connect().await.unwrap();
+    migrations::migrate_to(&mut old, 1).await.unwrap();
+    let secret = secret::InstallationSecret::random().unwrap();
+    let put = sqlx::query("INSERT INTO meta (key, value) VALUES ('secret', ?)").bind(secret.as_bytes());
+    put.execute(&mut old).await.unwrap();
+    let (tenant, turns) = (secret.tenant(&[b"openai", b"key"]), chain("a", 3));
+    let mut batch = evicting(&turns, "old");
+    batch.texts.push(secret.text_key(&tenant).removed("old text".to_owned()));
+    let owner = commit::Owner { tenant: &tenant, root: &turns[0], now: shared::now() };
+    let packed = commit::prepare(&batch).unwrap();
+    commit::apply(&mut old, owner, &packed, &Ticket::default()).await.unwrap();
+    old.close().await.unwrap();
+
+    let store = Store::open(&url(folder.path()), Limits::default()).await.unwrap();
+    assert_eq!(store.tenant(&[b"openai", b"key"]), tenant);
+    assert_eq!(store.known(&tenant, &turns).await.evictions.get(&turns[2]), Some(&eviction("old")));
+    assert_eq!(store.text(&batch.texts[0].id).await.unwrap().as_deref(), Some("old text"));
+    store.mark_verified(&tenant);
+    store.flush().await;
+    assert_eq!(store.health(), Health::Up, "the new version's table is there");
+}
+
+#[tokio::test]
+async fn a_newer_programs_file_is_refused_with_a_reason() {
+    let f = Fixture::new().await;
+    f.store.close().await;
+    let newer = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                 VALUES (99, 'later', 1, x'00', 0)";
+    sqlx::query(newer).execute(&mut f.outsider().await).await.unwrap();
+    let error = Store::open(&f.url(), Limits::default()).await.err().unwrap();
+    assert!(error.to_string().contains("newer compactproxy (schema version 99)"), "{error}");
+    assert_eq!(Store::serve(&f.url(), Limits::default()).await.unwrap().health(), Health::Degraded);
+}

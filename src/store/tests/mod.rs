@@ -1,0 +1,103 @@
+//! The store over real files.
+
+mod bounds;
+mod commits;
+mod durability;
+mod failures;
+mod isolation;
+mod sweeping;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::compact::{Change, Head, Level, Replacement};
+
+/// A folder, a store in it, and a tenant.
+struct Fixture {
+    folder: TempDir,
+    store: Arc<Store>,
+    tenant: Tenant,
+}
+
+impl Fixture {
+    async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    async fn with(limits: Limits) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&url(folder.path()), limits).await.unwrap();
+        let tenant = store.tenant(&[b"openai", b"key"]);
+        Self { folder, store, tenant }
+    }
+
+    fn url(&self) -> String {
+        url(self.folder.path())
+    }
+
+    async fn another(&self) -> Arc<Store> {
+        Store::open(&self.url(), Limits::default()).await.unwrap()
+    }
+
+    async fn known(&self, chain: &[Digest]) -> Known {
+        self.store.known(&self.tenant, chain).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<(), CommitError> {
+        self.store.commit(&self.tenant, batch).await
+    }
+
+    /// A connection of another process.
+    async fn outsider(&self) -> sqlx::sqlite::SqliteConnection {
+        sqlite::open_reader(&file(self.folder.path())).await.unwrap()
+    }
+}
+
+fn file(folder: &Path) -> std::path::PathBuf {
+    folder.join("state.db")
+}
+
+fn url(folder: &Path) -> String {
+    format!("sqlite://{}", file(folder).display())
+}
+
+/// The chain of a conversation with `len` items; another `name`, another conversation.
+fn chain(name: &str, len: usize) -> Vec<Digest> {
+    let mut digest = *blake3::hash(name.as_bytes()).as_bytes();
+    let next = |_| {
+        digest = *blake3::hash(&digest).as_bytes();
+        digest
+    };
+    (0..len).map(next).collect()
+}
+
+fn eviction(text: &str) -> Arc<Eviction> {
+    Arc::new(Eviction {
+        replacements: vec![Replacement { slot: 0, text: text.to_owned() }],
+        tokens: Change::default(),
+    })
+}
+
+fn checkpoint(level: Level, covers: usize, text: &str) -> Arc<Checkpoint> {
+    let head = Head { upto: 1, text: text.to_owned(), summary: String::new(), offloaded: Vec::new() };
+    Arc::new(Checkpoint { level, covers, head: Some(head), edits: Vec::new(), tokens: Change::default() })
+}
+
+/// A batch that evicts the last item of a chain.
+fn evicting(chain: &[Digest], text: &str) -> Batch {
+    let evictions = vec![(*chain.last().unwrap(), eviction(text))];
+    Batch { root: chain[0], evictions, ..Batch::default() }
+}
+
+/// A batch with a checkpoint for a whole chain.
+fn folding(chain: &[Digest], level: Level, text: &str, stage: Stage) -> Batch {
+    let checkpoint = Some((*chain.last().unwrap(), checkpoint(level, chain.len(), text), stage));
+    Batch { root: chain[0], checkpoint, ..Batch::default() }
+}
+
+fn head(known: Option<&Arc<Checkpoint>>) -> Option<&str> {
+    Some(known?.head.as_ref()?.text.as_str())
+}

@@ -1,0 +1,59 @@
+//! The store's own thread: a small runtime that holds the writer and the readers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::reader::Reader;
+use super::secret::InstallationSecret;
+use super::shared::Shared;
+use super::sqlite::{OpenError, Probe};
+use super::writer::Writer;
+use super::{Limits, Store};
+
+/// Questions to a reader that may wait; more count as unanswered.
+const MAX_QUEUED_QUERIES: usize = 256;
+
+/// What a first opening that fails means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    OpenOrFail,
+    OpenOrRetry,
+}
+
+/// Starts the thread and waits for the first opening.
+pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -> Result<Arc<Store>, OpenError> {
+    let secret = InstallationSecret::random().ok_or(OpenError::System)?;
+    let shared = Arc::new(Shared::new(path, limits, secret));
+    let (jobs, jobs_in) = mpsc::channel(limits.max_queued_commits.max(1));
+    let (notes, notes_in) = mpsc::channel(limits.max_queued_notes.max(1));
+    let (lookups, lookups_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (texts, texts_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (opened, first) = oneshot::channel();
+    let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
+    let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|_| OpenError::System)?;
+    // The future is made on the thread that runs it: it need not be able to move.
+    let work = async move || {
+        let result = writer.open(Probe::None).await;
+        match result {
+            Err(error) if start == Start::OpenOrFail => {
+                let _ = opened.send(Err(error));
+                return;
+            }
+            Err(error) => writer.start_degraded(&error),
+            Ok(()) => {}
+        }
+        let _ = opened.send(Ok(()));
+        for (reader, queries) in readers {
+            // They end with the runtime, or when the store is gone.
+            drop(tokio::spawn(reader.run(queries)));
+        }
+        writer.run(jobs_in, notes_in).await;
+    };
+    let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(work()));
+    thread.map_err(|_| OpenError::System)?;
+    first.await.map_err(|_| OpenError::System)??;
+    Ok(Arc::new(Store { shared, jobs, notes, lookups, texts }))
+}

@@ -1,0 +1,181 @@
+//! One message of OpenAI Chat Completions: what is known of it from its bytes alone.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::canonical;
+use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind};
+use super::media;
+use super::scan::{Cursor, Member, Unreadable, elements, kind, members, string};
+
+/// Reads a message. Unreadable are values that are no object, have no role, a key twice or deep nesting.
+pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
+    let canonical = canonical::item(raw, &["content"])?;
+    let members = members(raw, 0)?;
+    let (role, is_function) = role_in(raw, &members)?;
+    let mut reading = Reading { raw, role, slots: Vec::new(), calls: Vec::new(), media: Vec::new() };
+    for (key, span) in &members {
+        reading.member(key, span)?;
+    }
+    let results = match role {
+        Role::Tool => vec![answers(raw, &members, is_function)?],
+        _ => Vec::new(),
+    };
+    let Reading { slots, calls, media, .. } = reading;
+    let media_bytes: usize = media.iter().map(|part| part.span.len()).sum();
+    let text_bytes = raw.len() - media_bytes;
+    Ok(Facts { role, slots, calls, results, media, text_bytes, canonical, tokens: OnceLock::new() })
+}
+
+/// The role of a message, if it has a readable one.
+pub(super) fn role(raw: &[u8]) -> Result<Role, Unreadable> {
+    role_in(raw, &members(raw, 0)?).map(|(role, _)| role)
+}
+
+/// The role, and whether it is the legacy `function`.
+fn role_in(raw: &[u8], members: &[Member<'_>]) -> Result<(Role, bool), Unreadable> {
+    let role = text_of(raw, members, "role")?.ok_or(Cursor::new(raw, 0).fail("a message has no role"))?;
+    Ok(match role.as_str() {
+        "system" | "developer" => (Role::System, false),
+        "user" => (Role::User, false),
+        "assistant" => (Role::Assistant, false),
+        "tool" => (Role::Tool, false),
+        "function" => (Role::Tool, true),
+        _ => (Role::Unknown, false),
+    })
+}
+
+/// What a result says it answers: a call's id; for a legacy function, and where no id is given, a name.
+fn answers(raw: &[u8], members: &[Member<'_>], is_function: bool) -> Result<String, Unreadable> {
+    let id = if is_function { None } else { text_of(raw, members, "tool_call_id")? };
+    let name = text_of(raw, members, "name")?;
+    Ok(id.or(name).unwrap_or_default())
+}
+
+/// The string member `key`; `None` if it is absent or no string.
+fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<String>, Unreadable> {
+    let mut spans = members.iter().filter(|(name, _)| name == key).map(|(_, span)| span);
+    match (spans.next(), spans.next()) {
+        (Some(span), None) => decoded(raw, span),
+        (None, _) => Ok(None),
+        (Some(_), Some(twice)) => Err(Cursor::new(raw, twice.start).fail("a key occurs twice")),
+    }
+}
+
+/// The string at `span`; `None` if something else stands there.
+fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable> {
+    if kind(raw, span) != b'"' {
+        return Ok(None);
+    }
+    let text = string(raw, span).ok_or(Cursor::new(raw, span.start).fail("a name or id is no Unicode text"))?;
+    Ok(Some(text.into_owned()))
+}
+
+struct Reading<'r> {
+    raw: &'r [u8],
+    role: Role,
+    slots: Vec<Slot>,
+    calls: Vec<Call>,
+    media: Vec<Media>,
+}
+
+impl Reading<'_> {
+    /// A member of the message.
+    fn member(&mut self, key: &str, span: &Range<usize>) -> Result<(), Unreadable> {
+        match (key, kind(self.raw, span)) {
+            ("role" | "tool_call_id" | "cache_control", _) | (_, b'n') => {}
+            ("content", b'"') => self.slot(span, self.text_kind()),
+            ("content", b'[') => {
+                for part in elements(self.raw, span.start)? {
+                    self.part(&part)?;
+                }
+            }
+            ("refusal", b'"') => self.slot(span, self.text_kind()),
+            ("reasoning_content" | "reasoning" | "reasoning_details", _) => self.slot(span, SlotKind::Reasoning),
+            ("tool_calls", b'[') => {
+                for call in elements(self.raw, span.start)? {
+                    self.tool_call(&call)?;
+                }
+            }
+            ("function_call", b'{') => {
+                let mut call = Call { id: String::new(), name: String::new() };
+                self.callee("function", span, &mut call)?;
+                self.calls.push(call);
+            }
+            _ => self.slot(span, SlotKind::Other),
+        }
+        Ok(())
+    }
+
+    /// What plain text in the content is.
+    fn text_kind(&self) -> SlotKind {
+        match self.role {
+            Role::Tool => SlotKind::Result(0),
+            _ => SlotKind::Text,
+        }
+    }
+
+    /// A part of the content.
+    fn part(&mut self, span: &Range<usize>) -> Result<(), Unreadable> {
+        if kind(self.raw, span) != b'{' {
+            self.slot(span, SlotKind::Other);
+            return Ok(());
+        }
+        let members = members(self.raw, span.start)?;
+        let form = text_of(self.raw, &members, "type")?.unwrap_or_default();
+        if let Some(tokens) = media::tokens(&form, self.raw.get(span.clone()).unwrap_or_default()) {
+            self.media.push(Media { span: span.clone(), tokens });
+            return Ok(());
+        }
+        if matches!(form.as_str(), "thinking" | "reasoning" | "redacted_thinking") {
+            self.slot(span, SlotKind::Reasoning);
+            return Ok(());
+        }
+        for (key, span) in &members {
+            match (form.as_str(), key.as_ref(), kind(self.raw, span)) {
+                (_, "type" | "cache_control", _) | (_, _, b'n') => {}
+                ("text", "text", b'"') | ("refusal", "refusal", b'"') => self.slot(span, self.text_kind()),
+                _ => self.slot(span, SlotKind::Other),
+            }
+        }
+        Ok(())
+    }
+
+    /// An element of `tool_calls`.
+    fn tool_call(&mut self, span: &Range<usize>) -> Result<(), Unreadable> {
+        let members = members(self.raw, span.start)?;
+        let id = text_of(self.raw, &members, "id")?.unwrap_or_default();
+        let mut call = Call { id, name: String::new() };
+        for (key, span) in &members {
+            match (key.as_ref(), kind(self.raw, span)) {
+                ("id" | "type" | "index" | "cache_control", _) | (_, b'n') => {}
+                ("function" | "custom", b'{') => self.callee(key, span, &mut call)?,
+                _ => self.slot(span, SlotKind::Other),
+            }
+        }
+        self.calls.push(call);
+        Ok(())
+    }
+
+    /// The object with the called tool's name and what it is given.
+    fn callee(&mut self, form: &str, span: &Range<usize>, call: &mut Call) -> Result<(), Unreadable> {
+        let index = self.calls.len();
+        for (key, span) in members(self.raw, span.start)? {
+            match (form, key.as_ref(), kind(self.raw, &span)) {
+                (_, "cache_control", _) | (_, _, b'n') => {}
+                (_, "name", b'"') => {
+                    call.name = decoded(self.raw, &span)?.unwrap_or_default();
+                    self.slot(&span, SlotKind::Other);
+                }
+                ("function", "arguments", b'"') => self.slot(&span, SlotKind::Arguments(index)),
+                ("custom", "input", b'"') => self.slot(&span, SlotKind::Input(index)),
+                _ => self.slot(&span, SlotKind::Other),
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, span: &Range<usize>, kind: SlotKind) {
+        self.slots.push(Slot { span: span.clone(), kind });
+    }
+}

@@ -1,0 +1,49 @@
+//! What pictures, sounds and files cost. Their bytes are never counted as text; the estimates here are
+//! rough and corrected by the factor that is learned from reported usage.
+
+use memchr::memmem;
+
+/// A picture at `detail: low` (OpenAI's price list).
+const LOW_DETAIL: u32 = 85;
+/// A picture of six tiles, which is what a screenshot comes to (85 + 6 · 170).
+const PICTURE: u32 = 1_105;
+/// Speech costs about ten tokens a second, which is some 20 KB of base64 in a compressed format.
+const BYTES_PER_AUDIO_TOKEN: usize = 2_000;
+/// A page of a document with its picture, and the bytes of base64 that hold one.
+const PAGE: u32 = 1_500;
+const BYTES_PER_PAGE: usize = 64_000;
+/// A second of video, and the bytes of base64 that hold one.
+const VIDEO_SECOND: u32 = 300;
+const BYTES_PER_VIDEO_SECOND: usize = 200_000;
+
+/// Estimated input tokens of a content part of type `form`; `None` if it is no medium.
+pub(super) fn tokens(form: &str, part: &[u8]) -> Option<u32> {
+    let units = |bytes: usize| u32::try_from(part.len() / bytes + 1).unwrap_or(u32::MAX);
+    match form {
+        "image_url" | "image" | "input_image" => Some(if is_low_detail(part) { LOW_DETAIL } else { PICTURE }),
+        "input_audio" | "audio_url" | "audio" => Some(units(BYTES_PER_AUDIO_TOKEN)),
+        "file" | "input_file" | "document" => Some(units(BYTES_PER_PAGE).saturating_mul(PAGE)),
+        "video_url" | "video" | "input_video" => Some(units(BYTES_PER_VIDEO_SECOND).saturating_mul(VIDEO_SECOND)),
+        _ => None,
+    }
+}
+
+/// `"low"` occurs as a whole JSON string only as the value of `detail`.
+fn is_low_detail(part: &[u8]) -> bool {
+    memmem::find(part, b"\"low\"").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_follow_kind_detail_and_size() {
+        let picture = |detail: &str| format!(r#"{{"type":"image_url","image_url":{{"url":"x"{detail}}}}}"#);
+        assert_eq!(tokens("image_url", br#"{"image_url":{"url":"https://x/low.png"}}"#), Some(PICTURE));
+        assert_eq!(tokens("image_url", picture(r#","detail":"low""#).as_bytes()), Some(LOW_DETAIL));
+        assert_eq!(tokens("input_audio", &[b'A'; 200_000]), Some(101));
+        assert_eq!(tokens("file", b"{}"), Some(PAGE));
+        assert_eq!(tokens("text", b"{}"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Reading through a memory equals reading afresh, and nothing makes the reader panic.
+
+use proptest::prelude::*;
+use serde_json::value::RawValue;
+
+use super::bodies::{Client, Style, client, steps};
+use super::read;
+use crate::wire::memo::{Memo, Salt};
+
+const SALT: Salt = [7; 16];
+
+/// Reads through `memo` and afresh; both must be the same.
+fn check(body: &[u8], memo: &Memo) -> Result<(), TestCaseError> {
+    let fresh = read(body, &Memo::new(0), SALT);
+    prop_assert_eq!(&read(body, memo, SALT), &fresh);
+    if fresh.is_ok() {
+        prop_assert!(serde_json::from_slice::<&RawValue>(body).is_ok());
+    }
+    Ok(())
+}
+
+/// A change of some bytes.
+type Mutation = (prop::sample::Index, u8, u8);
+
+fn mutate(body: &mut Vec<u8>, (at, how, byte): &Mutation) {
+    let at = at.index(body.len().max(1)).min(body.len());
+    match how % 4 {
+        0 => body.truncate(at),
+        1 => body.insert(at, *byte),
+        2 => drop(body.splice(at..(at + 1).min(body.len()), [])),
+        _ => drop(body.splice(at..(at + 1).min(body.len()), *b"\"")),
+    }
+}
+
+fn chain(client: &Client) -> Vec<[u8; 32]> {
+    read(client.body().as_bytes(), &Memo::new(0), SALT).unwrap().chain().copied().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// For all histories of requests (turns, edits, rewinds, clocks, other spelling and member order, system
+    /// messages that come and go), with a memory that has room and one that hardly has any.
+    #[test]
+    fn a_memory_changes_nothing(mut client in client(), steps in steps()) {
+        let (roomy, tight) = (Memo::new(8 << 20), Memo::new(100 << 10));
+        check(client.body().as_bytes(), &roomy)?;
+        for step in steps {
+            client.take(step);
+            for memo in [&roomy, &roomy, &tight] {
+                check(client.body().as_bytes(), memo)?;
+            }
+        }
+    }
+
+    /// For all valid bodies with some bytes changed, after the valid one was read.
+    #[test]
+    fn broken_bodies_neither_panic_nor_profit(
+        client in client(),
+        mutations in prop::collection::vec(any::<Mutation>(), 1..4),
+    ) {
+        let memo = Memo::new(8 << 20);
+        let mut body = client.body().into_bytes();
+        check(&body, &memo)?;
+        for mutation in &mutations {
+            mutate(&mut body, mutation);
+            check(&body, &memo)?;
+        }
+    }
+
+    /// For all bytes, and all texts made of JSON's own characters.
+    #[test]
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), json in "[{}\\[\\]\",:a0 \\\\]{0,40}") {
+        let memo = Memo::new(1 << 20);
+        check(&bytes, &memo)?;
+        check(json.as_bytes(), &memo)?;
+        check(format!(r#"{{"messages":[{json}]}}"#).as_bytes(), &memo)?;
+        check(format!(r#"{{"messages":[{{"role":"user","content":{json}}}]}}"#).as_bytes(), &memo)?;
+    }
+
+    /// For all conversations: the chain depends on neither spelling, order of members, tools nor clock.
+    #[test]
+    fn the_chain_is_that_of_the_history(client in client()) {
+        // A system message that comes first is the lead's, with a clock before it or without.
+        let mut other = Client { turn: 3, clock: client.clock + 1, tools: serde_json::json!([]), ..client.clone() };
+        for style in [Style::Compact, Style::Spaced, Style::Reversed] {
+            other.style = style;
+            prop_assert_eq!(chain(&client), chain(&other));
+        }
+    }
+}
+
+/// The longest prefix that `memo` finds known, in items and bytes: by what it does not read again.
+fn known(body: &str, memo: &Memo) -> usize {
+    let memory = memo.of(SALT, crate::wire::Dialect::Chat);
+    memory
+        .opening(body.as_bytes())
+        .map_or(0, |opening| memory.run(&body.as_bytes()[opening.end..], opening.end).items.len())
+}
+
+fn long_body(clock: &str, last: &str) -> String {
+    let text = "x".repeat(2_000);
+    let turn = format!(r#"{{"role":"user","content":"{text}"}},{{"role":"assistant","content":"{text}"}},"#);
+    let system = format!(r#"{{"role":"system","content":"{clock}{text}"}}"#);
+    format!(r#"{{"messages":[{system},{}{{"role":"user","content":"{last}"}}],"model":"m"}}"#, turn.repeat(20))
+}
+
+#[test]
+fn what_was_read_is_known_and_what_was_not_is_not() {
+    let memo = Memo::new(8 << 20);
+    let first = long_body("", "one");
+    assert_eq!(known(&first, &memo), 0);
+    read(first.as_bytes(), &memo, SALT).unwrap();
+    assert_eq!(known(&first, &memo), 41);
+    // The last message is another: all but the trailing items are known.
+    assert_eq!(known(&long_body("", "two"), &memo), 37);
+    // Nothing of one tenant is known to another.
+    let other = memo.of([8; 16], crate::wire::Dialect::Chat);
+    assert!(other.opening(first.as_bytes()).is_none());
+}
+
+#[test]
+fn the_same_beginning_may_go_on_otherwise() {
+    let memo = Memo::new(8 << 20);
+    let body = |messages: &str| format!(r#"{{"x":"{}","messages":[{messages}]}}"#, "x".repeat(2_000));
+    let user = r#"{"role":"user","content":"u"}"#;
+    let system = r#"{"role":"system","content":"s"}"#;
+    for messages in
+        [user.into(), String::new(), format!("{system},{user}"), system.into(), format!(" {user}"), "{}".into()]
+    {
+        for _ in 0..2 {
+            check(body(&messages).as_bytes(), &memo).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_clock_in_the_system_prompt_costs_the_opening_only() {
+    let memo = Memo::new(8 << 20);
+    read(long_body("12:01", "one").as_bytes(), &memo, SALT).unwrap();
+    let later = long_body("12:02", "one");
+    assert_eq!(known(&later, &memo), 0);
+    let items = later.find(r#"{"role":"user""#).unwrap();
+    let memory = memo.of(SALT, crate::wire::Dialect::Chat);
+    assert_eq!(memory.run(&later.as_bytes()[items..], items).items.len(), 41);
+}
+
+#[test]
+fn facts_are_shared_between_requests() {
+    let memo = Memo::new(8 << 20);
+    let (first, second) = (long_body("12:01", "one"), long_body("12:02", "two"));
+    let (first, second) = (read(first.as_bytes(), &memo, SALT).unwrap(), read(second.as_bytes(), &memo, SALT).unwrap());
+    first.items[0].facts.tokens.set(42).unwrap();
+    assert_eq!(second.items[0].facts.tokens.get(), Some(&42));
+}
+
+#[test]
+fn threads_share_a_memory() {
+    let memo = Memo::new(1 << 20);
+    let bodies: Vec<_> = (0..40).map(|n| long_body("", &"y".repeat(n * 200))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| bodies.iter().for_each(|body| check(body.as_bytes(), &memo).unwrap()));
+        }
+    });
+}

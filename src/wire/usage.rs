@@ -1,0 +1,161 @@
+//! What a Chat Completions answer reports of itself: tokens, finish reason, model, end.
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::sse::Reader;
+
+/// How much of the end of a stream is kept to be read, in bytes.
+pub const TAIL_BYTES: usize = 16 * 1024;
+
+/// Token counts as the provider reports them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Input tokens, cached ones included.
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// Input tokens read from the provider's prompt cache; 0 where it does not say.
+    pub cached_tokens: u64,
+}
+
+/// What was seen of an answer. Unknown shapes leave everything empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    pub usage: Option<Usage>,
+    pub finish_reason: Option<String>,
+    pub model: Option<String>,
+    /// `[DONE]` was seen: the stream ended normally whatever the connection did next.
+    pub done: bool,
+}
+
+/// The last [`TAIL_BYTES`] of a stream that passes by.
+#[derive(Debug, Default)]
+pub struct Tail {
+    window: Vec<u8>,
+    /// The window does not begin where the stream began.
+    cut: bool,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    /// Groq's place for the usage of a stream.
+    #[serde(borrow, default)]
+    x_groq: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+/// Reads a whole JSON answer.
+pub fn from_body(body: &[u8]) -> Observed {
+    let mut observed = Observed::default();
+    if let Ok(answer) = serde_json::from_slice::<Answer>(body) {
+        observed.add(&answer);
+    }
+    observed
+}
+
+impl Tail {
+    /// Takes the next chunk of the stream.
+    pub fn push(&mut self, chunk: &[u8]) {
+        let chunk = match chunk.len().checked_sub(TAIL_BYTES) {
+            Some(over) if over > 0 || !self.window.is_empty() => {
+                self.window.clear();
+                self.cut = true;
+                chunk.get(over..).unwrap_or_default()
+            }
+            _ => chunk,
+        };
+        // Up to twice the size is kept so that a small chunk does not move the whole window.
+        if self.window.len() + chunk.len() > 2 * TAIL_BYTES {
+            self.window.drain(..self.window.len().saturating_sub(TAIL_BYTES));
+            self.cut = true;
+        }
+        self.window.extend_from_slice(chunk);
+    }
+
+    /// Reads what the end of the stream says.
+    pub fn observe(&self) -> Observed {
+        let over = self.window.len().saturating_sub(TAIL_BYTES);
+        let window = self.window.get(over..).unwrap_or_default();
+        from_stream_tail(window, self.cut || over > 0)
+    }
+}
+
+/// Reads the end of an event stream; the first event of a `cut` window is not looked at.
+fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
+    let whole = match cut {
+        true => after_blank_line(window),
+        false => window,
+    };
+    let mut reader = Reader::new();
+    reader.push(whole);
+    reader.finish();
+    let events: Vec<_> = std::iter::from_fn(|| reader.next_event()).collect();
+    let mut observed = Observed::default();
+    for event in events.iter().rev() {
+        if event.data.trim() == "[DONE]" {
+            observed.done = true;
+        } else if let Ok(answer) = serde_json::from_str::<Answer>(&event.data) {
+            observed.add(&answer);
+        }
+        if observed.is_complete() {
+            break;
+        }
+    }
+    observed
+}
+
+fn after_blank_line(window: &[u8]) -> &[u8] {
+    let ends = [&b"\n\n"[..], b"\r\n\r\n", b"\r\r"];
+    let end = |mark: &&[u8]| memchr::memmem::find(window, mark).map(|at| at + mark.len());
+    ends.iter().filter_map(end).min().and_then(|at| window.get(at..)).unwrap_or_default()
+}
+
+impl Observed {
+    /// Fills in what is still unknown.
+    fn add(&mut self, answer: &Answer) {
+        let groq = || answer.x_groq.and_then(|part| value(part)?.get("usage").and_then(usage));
+        self.usage = self.usage.or_else(|| answer.usage.and_then(|part| usage(&value(part)?))).or_else(groq);
+        if self.finish_reason.is_none() {
+            let choices: Option<Vec<Choice>> = answer.choices.and_then(|part| serde_json::from_str(part.get()).ok());
+            self.finish_reason =
+                choices.and_then(|choices| choices.into_iter().find_map(|choice| choice.finish_reason));
+        }
+        if self.model.is_none() {
+            self.model = answer.model.and_then(|part| serde_json::from_str(part.get()).ok());
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.usage.is_some() && self.finish_reason.is_some() && self.model.is_some()
+    }
+}
+
+fn value(part: &RawValue) -> Option<Value> {
+    serde_json::from_str(part.get()).ok()
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
+    let cached = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+    Some(Usage {
+        prompt_tokens: count("/prompt_tokens")?,
+        completion_tokens: count("/completion_tokens").unwrap_or(0),
+        cached_tokens: cached.iter().find_map(|path| count(path)).unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+#[path = "usage_tests.rs"]
+mod tests;

@@ -1,0 +1,96 @@
+use super::*;
+
+const CHUNKS: &str = concat!(
+    "data: {\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a \\n\\ndata: b\"},\"finish_reason\":null}],\"usage\":null}\n\n",
+    "data: {\"model\":\"m-1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
+    "data: {\"model\":\"m-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":70,\"completion_tokens\":8,",
+    "\"prompt_tokens_details\":{\"cached_tokens\":64}}}\n\n",
+    "data: [DONE]\n\n",
+);
+
+fn expected() -> Observed {
+    Observed {
+        usage: Some(Usage { prompt_tokens: 70, completion_tokens: 8, cached_tokens: 64 }),
+        finish_reason: Some("stop".to_owned()),
+        model: Some("m-1".to_owned()),
+        done: true,
+    }
+}
+
+fn tail(chunks: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Observed {
+    let mut tail = Tail::default();
+    chunks.into_iter().for_each(|chunk| tail.push(chunk.as_ref()));
+    tail.observe()
+}
+
+#[test]
+fn a_stream_reports_itself() {
+    assert_eq!(tail([CHUNKS]), expected());
+    assert_eq!(tail(CHUNKS.as_bytes().chunks(1)), expected());
+    assert_eq!(tail([CHUNKS.replace('\n', "\r\n")]), expected());
+}
+
+#[test]
+fn a_long_stream_is_read_from_its_end() {
+    let filler = "data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\n";
+    for repeat in [100, 327, 328, 400, 3_000] {
+        let stream = filler.repeat(repeat) + CHUNKS;
+        assert_eq!(tail([&stream]), expected(), "{repeat}");
+        assert_eq!(tail(stream.as_bytes().chunks(777)), expected(), "{repeat}");
+    }
+}
+
+#[test]
+fn only_the_window_is_kept() {
+    let mut tail = Tail::default();
+    for _ in 0..100 {
+        tail.push(&[b'x'; 1000]);
+        assert!(tail.window.len() <= 2 * TAIL_BYTES);
+    }
+    tail.push(&vec![b'y'; 5 * TAIL_BYTES]);
+    assert!(tail.window.len() <= TAIL_BYTES);
+    assert_eq!(tail.observe(), Observed::default());
+}
+
+#[test]
+fn the_cut_first_event_is_not_read() {
+    let forged = "data: {\"model\":\"forged\"}\n\ndata: {\"choices\":[]}\n\n";
+    assert_eq!(from_stream_tail(forged.as_bytes(), false).model.as_deref(), Some("forged"));
+    assert_eq!(from_stream_tail(forged.as_bytes(), true), Observed::default());
+    assert_eq!(from_stream_tail(b"no blank line", true), Observed::default());
+}
+
+#[test]
+fn done_is_told_from_an_open_end() {
+    assert!(tail(["data: {\"choices\":[]}\n\ndata: [DONE]"]).done);
+    assert!(!tail(["data: {\"choices\":[]}\n\n"]).done);
+    assert!(!tail(["data: {\"choices\":[{\"delta\":{\"content\":\"[DONE]\"}}]}\n\n"]).done);
+}
+
+#[test]
+fn bodies_report_themselves_or_nothing() {
+    let body = br#"{"id":"x","model":"m","choices":[{"message":{"content":"hi"},"finish_reason":"length"}],
+        "usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_cache_hit_tokens":4}}"#;
+    let usage = Usage { prompt_tokens: 5, completion_tokens: 6, cached_tokens: 4 };
+    assert_eq!(from_body(body).usage, Some(usage));
+    assert_eq!(from_body(body).finish_reason.as_deref(), Some("length"));
+    for odd in [
+        &b"{\"usage\":\"none\",\"choices\":{},\"model\":7}"[..],
+        b"{\"usage\":{\"prompt_tokens\":-1}}",
+        b"[1]",
+        b"",
+        b"\xff\xfe",
+        b"{\"usage\":{\"prompt_tokens\":5",
+    ] {
+        assert_eq!(from_body(odd), Observed::default(), "{odd:?}");
+    }
+    let partial =
+        from_body(b"{\"usage\":{\"prompt_tokens\":\"many\"},\"choices\":[{\"finish_reason\":3}],\"model\":\"m\"}");
+    assert_eq!(partial, Observed { model: Some("m".to_owned()), ..Observed::default() });
+}
+
+#[test]
+fn groq_reports_beside_the_choices() {
+    let stream = "data: {\"choices\":[],\"x_groq\":{\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}}\n\n";
+    assert_eq!(tail([stream]).usage, Some(Usage { prompt_tokens: 3, completion_tokens: 1, cached_tokens: 0 }));
+}
