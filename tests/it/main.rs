@@ -16,6 +16,7 @@ mod errors;
 mod framing;
 mod lifecycle;
 mod outcomes;
+mod recovery;
 mod tls;
 mod toy_proxy;
 mod transparency;
