@@ -219,6 +219,10 @@ async fn in_steps(
             (prompt(template.as_deref(), &earlier, &said), replaced)
         });
         let (asked, replaced) = asked.await.ok_or(SideCallError::NotMade)?;
+        // The client's own requests may have met a rate limit since.
+        if !may_ask(origin) {
+            return Err(SideCallError::RateLimited);
+        }
         let answer = caller.ask(&asked).await?;
         cost += answer.tokens;
         summary = accepted(origin, &answer, replaced)?;
@@ -227,6 +231,11 @@ async fn in_steps(
         true => Err(SideCallError::NotMade),
         false => Ok((summary, cost)),
     }
+}
+
+fn may_ask(origin: &Origin) -> bool {
+    let compactor = origin.shard.proxy.compactor.as_ref();
+    compactor.is_some_and(|compactor| compactor.breaker.allows(origin.tenant, &origin.upstream, Instant::now()))
 }
 
 /// The client's own request up to the cut, and one instruction: the provider reads it from its cache.

@@ -13,10 +13,12 @@ mod support;
 
 mod bodies;
 mod errors;
+mod faults;
 mod framing;
 mod lifecycle;
 mod outcomes;
 mod recovery;
+mod side_calls;
 mod tls;
 mod toy_proxy;
 mod transparency;

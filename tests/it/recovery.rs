@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::support::chat::{
-    attempts, changed, history, next_turn, over, pair, parsed, post, result, send, side_calls, too_long, with, words,
+    attempts, changed, history, next_turn, over, pair, parsed, post, post_with, result, send, side_calls, too_long, with, words,
 };
 use crate::support::wire::{Listener, connect};
 
@@ -104,11 +104,20 @@ async fn an_output_that_does_not_fit_is_lowered_and_nothing_else() {
 /// Where less than the floor would be left, the history is shortened.
 #[tokio::test]
 async fn an_output_below_the_floor_is_not_asked_for() {
-    for asked in [4_000, 7_500] {
+    enum Place {
+        Before,
+        Behind,
+    }
+    for (asked, place) in [(4_000, Place::Before), (7_500, Place::Before), (7_500, Place::Behind)] {
         let limit = Limit::of(8_000);
         let (provider, proxy) = pair(Settings { limit, ..Settings::default() }, COMPACTION).await;
         let body = with(&history("a", 6, 1_000), json!({"max_tokens": asked}));
-        let answer = post(proxy.proxy_addr, "k", &body).await;
+        let messages = &body["messages"];
+        let body = match place {
+            Place::Before => format!(r#"{{"model":"demo-model","max_tokens":{asked},"messages":{messages}}}"#),
+            Place::Behind => format!(r#"{{"model":"demo-model","messages":{messages},"max_tokens":{asked}}}"#),
+        };
+        let answer = post_with(proxy.proxy_addr, &[], body.into()).await;
         let sent = attempts(&provider);
         assert_eq!((answer.status, sent.len()), (200, 2), "{asked}: {}", answer.text());
         assert_eq!(sent[0].verdict, Verdict::Budget);
