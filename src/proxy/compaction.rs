@@ -212,13 +212,7 @@ impl Compactor {
     }
 
     /// Lays a summary, or the digest in its place, over what is proposed.
-    async fn activate(
-        &self,
-        work: &Work,
-        proposal: &mut Proposal,
-        summary: (usize, Made),
-        chain: &[Digest],
-    ) {
+    async fn activate(&self, work: &Work, proposal: &mut Proposal, summary: (usize, Made), chain: &[Digest]) {
         let mut known = work.known.clone();
         known.evictions.extend(proposal.evictions.iter().cloned());
         if let Some((_, trimmed)) = &proposal.checkpoint {

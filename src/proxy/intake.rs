@@ -161,7 +161,10 @@ impl Reading {
     }
 }
 
-async fn next_frame(body: &mut hyper::body::Incoming, idle: Duration) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
+async fn next_frame(
+    body: &mut hyper::body::Incoming,
+    idle: Duration,
+) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
     match tokio::time::timeout(idle, body.frame()).await {
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
         Ok(None) => Ok(None),

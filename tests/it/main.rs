@@ -19,6 +19,7 @@ mod lifecycle;
 mod outcomes;
 mod recovery;
 mod side_calls;
+mod state;
 mod tls;
 mod toy_proxy;
 mod transparency;

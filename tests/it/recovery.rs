@@ -14,7 +14,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::support::chat::{
-    attempts, changed, history, next_turn, over, pair, parsed, post, post_with, result, send, side_calls, too_long, with, words,
+    attempts, changed, history, next_turn, over, pair, parsed, post, post_with, result, send, side_calls, too_long,
+    with, words,
 };
 use crate::support::wire::{Listener, connect};
 
@@ -165,7 +166,8 @@ async fn of_two_failures_the_telling_one_is_relayed() {
         let Reply::Raw { body, .. } = too_long(400) else { unreachable!() };
         raw(400, &[("content-type", "application/json"), ("x-attempt", "first")], &body)
     };
-    let second = |status| raw(status, &[("x-attempt", "second"), ("retry-after", "7")], b"{\"error\":{\"message\":\"no\"}}");
+    let second =
+        |status| raw(status, &[("x-attempt", "second"), ("retry-after", "7")], b"{\"error\":{\"message\":\"no\"}}");
     let cases = [
         (second(429), 429, "second"),
         (second(503), 503, "second"),
@@ -271,8 +273,7 @@ async fn with_recovery_off_errors_pass() {
 /// A rewritten body that overflows is a refused rewrite where recovery is off: the client's own error.
 #[tokio::test]
 async fn with_recovery_off_a_rewritten_overflow_is_the_originals() {
-    let sections =
-        "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n[compaction]\n[overflow_recovery]\nenabled = false\n";
+    let sections = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n[compaction]\n[overflow_recovery]\nenabled = false\n";
     let (provider, proxy) = pair(scripted([too_long(400), error(400, "own", "x", "own")]), sections).await;
     let answer = post(proxy.proxy_addr, "k", &history("a", 12, 1_000)).await;
     assert_eq!(answer.status, 400);

@@ -74,7 +74,9 @@ async fn a_failing_side_call_fails_no_request() {
         assert_eq!((sent.len(), sent[0].verdict), (1, Verdict::Accepted), "{told}");
         side_call_seen(&provider, 1).await;
         let history = String::from_utf8_lossy(&sent[0].body).into_owned();
-        for trace in ["Rate limit reached", "had an error while", "I'm sorry", "Maintenance", "and then some more", "Too late"] {
+        for trace in
+            ["Rate limit reached", "had an error while", "I'm sorry", "Maintenance", "and then some more", "Too late"]
+        {
             assert!(!history.contains(trace), "{told}: {trace}");
         }
         assert!(history.contains("Rule 1: never touch the folder vendor."), "{told}");
@@ -103,7 +105,8 @@ async fn failures_open_the_breaker() {
 #[tokio::test]
 async fn no_side_call_follows_the_clients_own_rate_limit() {
     let behaviour = Behaviour::default().after([error(429, "slow down", "x", "y")]).with_summaries();
-    let (provider, proxy) = pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
+    let (provider, proxy) =
+        pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
     assert_eq!(post(proxy.proxy_addr, "k", &history("a", 3, 1_000)).await.status, 429);
     assert_eq!(post(proxy.proxy_addr, "k", &history("b", 12, 1_000)).await.status, 200);
     assert_eq!(side_calls(&provider).len(), 0);
@@ -117,7 +120,8 @@ async fn one_prefix_is_summarized_once_for_all_who_wait() {
         true => Reply::Late(held.clone(), Answer::text(summary(request))),
         false => Reply::Say(Answer::text("Done.")),
     });
-    let (provider, proxy) = pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
+    let (provider, proxy) =
+        pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
     let body = history("a", 12, 1_000);
     let addr = proxy.proxy_addr;
     let waiting: Vec<_> = (0..6)
@@ -150,7 +154,8 @@ async fn a_summary_outlives_the_client_that_asked_for_it() {
         true => Reply::Late(held.clone(), Answer::text(summary(request))),
         false => Reply::Say(Answer::text("Done.")),
     });
-    let (provider, proxy) = pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
+    let (provider, proxy) =
+        pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, SECTIONS).await;
     let body = history("a", 12, 1_000);
     let (addr, asked) = (proxy.proxy_addr, body.clone());
     let client = tokio::spawn(async move { post(addr, "k", &asked).await });
@@ -185,7 +190,9 @@ async fn it_is_asked_with_the_clients_credential_and_nothing_more() {
         for (name, value) in &asked.headers {
             assert!(name == "content-length" || own.headers.get(name) == Some(value), "{name}: {value:?}");
         }
-        assert!(!asked.headers.contains_key("idempotency-key") && !asked.headers.contains_key("x-compactproxy-session"));
+        assert!(
+            !asked.headers.contains_key("idempotency-key") && !asked.headers.contains_key("x-compactproxy-session")
+        );
         assert_eq!(asked.json()["store"], store.map_or(Value::Null, |_| Value::Bool(false)));
         assert_eq!(asked.json()["model"], "demo-model");
         assert_eq!(asked.target, own.target);
@@ -227,7 +234,8 @@ async fn a_model_that_is_not_to_be_had_falls_back_once() {
         _ => Reply::Say(Answer::text("Done.")),
     });
     let sections = "[compaction]\nmodel = \"gone\"\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
-    let (provider, proxy) = pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, sections).await;
+    let (provider, proxy) =
+        pair(Settings { limit: Limit::of(WINDOW), behaviour, ..Settings::default() }, sections).await;
     assert_eq!(post(proxy.proxy_addr, "k", &history("a", 12, 1_000)).await.status, 200);
     let models: Vec<_> = side_calls(&provider).iter().map(|asked| asked.json()["model"].clone()).collect();
     assert_eq!(models.iter().filter(|model| **model == "gone").count(), 1);
