@@ -27,10 +27,12 @@ pub struct Prepared {
 /// At most this many summaries are made at once; further ones are not begun.
 pub const MAX_RUNNING: usize = 64;
 
+type Running = Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>;
+
 /// The jobs under way, by tenant and the digest of the prefix they summarize.
 #[derive(Default)]
 pub struct Jobs {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
 }
 
 impl Jobs {
@@ -60,7 +62,7 @@ impl Jobs {
 
 /// Removes a job from the list, also when its task is dropped or panics.
 struct Done {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
     key: (Tenant, Digest),
 }
 
