@@ -6,11 +6,8 @@ FROM rust:1.90-alpine AS build
 # The C libraries (SQLite, zstd, ring) are compiled along; musl makes the binary static.
 RUN apk add --no-cache musl-dev gcc make
 WORKDIR /src
-COPY Cargo.toml Cargo.lock LICENSE proxy.toml ./
-COPY src ./src
-# Nothing else is needed for the program itself; the manifest names a test and the lock file its dependencies.
-RUN mkdir -p tests/it && touch tests/it/main.rs \
-    && cargo build --release --locked --bin compactproxy
+COPY . .
+RUN cargo build --release --locked --bin compactproxy
 # The state folder, owned by the user that the final image runs as.
 RUN mkdir -p /state
 
