@@ -20,6 +20,10 @@ done
 # Made once; made again when the pins change.
 if ! cmp -s "$requirements" "$venv/requirements.txt"; then
     rm -rf "$venv"
+    # Debian keeps what `venv` needs in a package of its own.
+    if ! python3 -c 'import ensurepip' 2>/dev/null; then
+        apt-get update -q && apt-get install -y -q python3-venv
+    fi
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
     cp "$requirements" "$venv/requirements.txt"
@@ -29,7 +33,7 @@ fi
 unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy
 export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1 PYTHONDONTWRITEBYTECODE=1
 
-work=$(mktemp -d)
+work=$(mktemp -d)  # configuration, state, logs
 suite=
 cleanup() {
     status=$?
@@ -38,8 +42,9 @@ cleanup() {
         kill "$suite"
         wait "$suite" || true
     fi
-    if [[ $status -ne 0 ]]; then
-        tail -n 20 "$work"/*.log >&2 2>/dev/null || true
+    if [[ $status -ne 0 && -e $work/proxy.log ]]; then
+        printf '\nthe proxy said:\n' >&2
+        tail -n 40 "$work/proxy.log" | cut -c 1-300 >&2
     fi
     rm -rf "$work"
 }
