@@ -1,11 +1,146 @@
 //! `compact`: one body from stdin to stdout, as serving would send it.
 
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::json;
+
 use super::{CompactArgs, Failure};
-use crate::config::Config;
+use crate::compact::budget::{Budget, Learned, Window};
+use crate::compact::client_compaction::asks_for_it;
+use crate::compact::head::{self, Source};
+use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
+use crate::compact::render::render;
+use crate::compact::tokens::Tokens;
+use crate::config::{Config, Subject};
+use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, WindowKey};
+use crate::wire::memo::Memo;
+use crate::wire::splice::splice;
+use crate::wire::{Conversation, Dialect, Digest, openai_chat};
+
+const PATH: &str = "/v1/chat/completions";
+
+/// What is reported of a body, and what goes out in its place.
+struct Compacted {
+    pieces: Option<Vec<Bytes>>,
+    actions: Actions,
+    tokens: Option<(u64, u64)>,
+    note: &'static str,
+}
+
+impl Compacted {
+    fn original(note: &'static str) -> Self {
+        Self { pieces: None, actions: Actions::default(), tokens: None, note }
+    }
+}
 
 /// Writes the body that would be sent, and one JSON line of report to stderr.
 pub fn run(config: Config, args: CompactArgs) -> Result<(), Failure> {
-    // Integration: the offline pipeline is called here; `super::print` writes its bytes.
-    let _ = (config, args.dialect());
-    Err(Failure::Runtime("compact is not connected yet".into()))
+    let failure = |error: std::io::Error| Failure::Runtime(error.to_string());
+    let mut body = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut body).map_err(failure)?;
+    let body = Bytes::from(body);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    let compacted = match args.dialect() {
+        Dialect::Chat => runtime.block_on(compact(&config, &body)),
+        Dialect::Responses | Dialect::Messages => Compacted::original("this version rewrites only chat bodies"),
+    };
+    let sent = compacted.pieces.map_or_else(|| body.to_vec(), |pieces| pieces.concat());
+    let report = json!({
+        "actions": compacted.actions.names().collect::<Vec<_>>(),
+        "bytes_before": body.len(),
+        "bytes_after": sent.len(),
+        "tokens_before": compacted.tokens.map(|tokens| tokens.0),
+        "tokens_after": compacted.tokens.map(|tokens| tokens.1),
+        "note": compacted.note,
+    });
+    let _ = writeln!(std::io::stderr(), "{report}");
+    super::print(&sent)
+}
+
+async fn compact(config: &Config, body: &Bytes) -> Compacted {
+    if !config.compacts() {
+        return Compacted::original("no strategy is on");
+    }
+    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
+    let Ok(store) = Store::serve(&config.state.url, limits).await else {
+        return Compacted::original("the store cannot be opened");
+    };
+    let memo = Memo::new(0);
+    let compacted = match openai_chat::read(body, &memo, [0; 16]) {
+        Ok(conversation) => with_store(config, &store, body, &conversation).await,
+        Err(_) => Compacted::original("the body does not read as a chat request"),
+    };
+    store.close().await;
+    compacted
+}
+
+async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversation: &Conversation<'_>) -> Compacted {
+    let model = conversation.fields.model.clone().unwrap_or_else(|| "".into());
+    let upstream = config.upstreams.first().map_or("", |upstream| &upstream.name);
+    let subject = Subject { model: &model, upstream, path: PATH, headers: &HeaderMap::new() };
+    let strategies = config.strategies(&subject);
+    let tenant = store.tenant(&[b"single"]);
+    let key = WindowKey { tenant: &tenant, upstream, path: PATH, model: &model, betas: "" };
+    let learned = store.window(&key).map(|LearnedWindow { input, total }| Learned { input, total });
+    let window = Window::resolve(&config.windows, upstream, &model, learned);
+    let budget = Budget::new(&strategies, window, conversation.max_output());
+    let chain: Vec<Digest> = conversation.chain().copied().collect();
+    let known = store.known(&tenant, &chain).await;
+    let situation = Situation {
+        conversation,
+        known: &known,
+        strategies: &strategies,
+        budget: &budget,
+        calibration: store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
+        key: &store.text_key(&tenant),
+        tokens: &Tokens::for_model(Some(&model)),
+        workspace: None,
+    };
+    let mut proposal = match asks_for_it(conversation) {
+        true => Proposal::default(),
+        false => plan(&situation),
+    };
+    if let Need::Late { cut } | Need::Now { cut } = proposal.summary {
+        digest_in_place(&situation, cut, &mut proposal);
+    }
+    if strategies.observe {
+        return Compacted { actions: proposal.actions, ..Compacted::original("observed only") };
+    }
+    let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
+    let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
+    let activated = checkpoint.is_some();
+    let root = chain.first().copied().unwrap_or_default();
+    let new = activated || !evictions.is_empty();
+    if new && store.commit(&tenant, Batch { root, texts, evictions, checkpoint }).await.is_err() {
+        return Compacted::original("the store does not take what would be removed");
+    }
+    let rendering = render(conversation, &store.known(&tenant, &chain).await);
+    let evicted = actions.evicted || rendering.evicted;
+    let actions = Actions { evicted, checkpoint: rendering.checkpoint && !activated, ..actions };
+    let pieces = Some(rendering.edits).filter(|edits| !edits.is_empty()).and_then(|edits| splice(body, edits).ok());
+    Compacted { pieces, actions, tokens: tokens.map(|tokens| (tokens.before, tokens.after)), note: "" }
+}
+
+/// The deterministic digest where serving would ask a model.
+fn digest_in_place(situation: &Situation, cut: usize, proposal: &mut Proposal) {
+    let mut known = situation.known.clone();
+    known.evictions.extend(proposal.evictions.iter().cloned());
+    if let Some((_, trimmed)) = &proposal.checkpoint {
+        known.active = Some(Arc::clone(trimmed));
+    }
+    let situation = situation.with(&known);
+    let Some((summary, texts)) = head::summary(&situation, cut, Source::Digest) else { return };
+    let merged = merge(&situation, &summary);
+    let Some(digest) = situation.digest_at(merged.covers) else { return };
+    let after = crate::compact::plan::load_under(&situation, &merged).tokens;
+    if proposal.tokens.is_some_and(|now| after >= now.after) {
+        return;
+    }
+    proposal.checkpoint = Some((digest, Arc::new(merged)));
+    proposal.texts.extend(texts);
+    proposal.actions.summarized = true;
+    proposal.tokens = proposal.tokens.map(|now| crate::compact::Change { after, ..now });
 }

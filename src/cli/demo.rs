@@ -1,11 +1,54 @@
 //! `demo`: the whole thing, embedded.
 
-use super::Failure;
-use crate::config::Config;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Failure, serve};
+use crate::config::{Api, Config, Upstream};
+use crate::demo::chart::Screen;
+use crate::demo::{self, Ending};
+use crate::server::Running;
 
 /// Runs the demonstration; fails unless every claim it prints held.
 pub fn run(config: Config) -> Result<(), Failure> {
-    // Integration: the demonstration is called here.
-    let _ = config;
-    Err(Failure::Runtime("demo is not connected yet".into()))
+    let failure = |error: &dyn std::fmt::Display| Failure::Runtime(error.to_string());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| failure(&error))?;
+    let mut out = std::io::stdout().lock();
+    let ended = runtime.block_on(demo::run(&mut out, Screen::of_stdout(), async |provider| start(config, provider).await));
+    match ended {
+        Ok(Ending::AllHeld) => Ok(()),
+        Ok(Ending::SomeBroken) => Err(Failure::Runtime("not everything that the demo claims held".into())),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+/// The proxy of the demo, and the folder of its state; both end with it.
+struct Guard {
+    _running: Running,
+    folder: PathBuf,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The given configuration on free ports, with the provider as its only upstream and its state in a
+/// temporary folder.
+async fn start(mut config: Config, provider: SocketAddr) -> Result<(SocketAddr, Guard), String> {
+    let folder = std::env::temp_dir().join(format!("compactproxy-demo-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    (config.server.listen, config.server.admin_listen) = (loopback, loopback);
+    config.state.url = format!("sqlite://{}", folder.join("demo.db").display());
+    let first = config.upstreams.first().ok_or("there is no upstream")?;
+    let base_url = format!("http://{provider}/v1").parse().map_err(|error| format!("{error}"))?;
+    config.upstreams =
+        vec![Arc::new(Upstream { base_url, api: Api::Openai, prefix: None, api_key: None, ..(**first).clone() })];
+    let store = serve::store(&config).await.map_err(|failure| failure.to_string())?;
+    let running = serve::start(config, store).map_err(|failure| failure.to_string())?;
+    Ok((running.proxy_addr, Guard { _running: running, folder }))
 }

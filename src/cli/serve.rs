@@ -1,13 +1,61 @@
 //! Serving.
 
+use std::io::Write;
+use std::sync::Arc;
+
 use super::Failure;
 use crate::config::Config;
+use crate::proxy::Proxy;
+use crate::server::admin::Reports;
+use crate::server::{self, Running, drain};
+use crate::store::{Health, Limits, Store};
 use crate::telemetry::subscriber::{self, LogFormat};
 
 /// Serves until a signal; once ready, one line on stderr says where.
 pub fn run(config: Config, log_format: Option<LogFormat>) -> Result<(), Failure> {
     subscriber::start(log_format);
-    // Integration: the server's entry point is called here.
-    let _ = config;
-    Err(Failure::Runtime("serving is not connected yet".into()))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(runtime_failure)?;
+    runtime.block_on(async {
+        let store = store(&config).await?;
+        let running = start(config, store.clone())?;
+        let (proxy, admin) = (running.proxy_addr, running.admin_addr);
+        let _ = writeln!(std::io::stderr(), "listening proxy={proxy} admin={admin}");
+        drain::signal().await.map_err(runtime_failure)?;
+        tracing::info!("ending: open requests may finish");
+        running.stop();
+        let joined = tokio::task::spawn_blocking(move || running.join()).await;
+        if let Some(store) = store {
+            store.close().await;
+        }
+        joined.map_err(runtime_failure)
+    })
+}
+
+/// The state that the configuration asks for; none where no strategy is on.
+pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
+    if !config.compacts() {
+        return Ok(None);
+    }
+    let limits =
+        Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
+    Store::serve(&config.state.url, limits).await.map(Some).map_err(runtime_failure)
+}
+
+/// Listens, on as many threads as there are cores.
+pub fn start(config: Config, store: Option<Arc<Store>>) -> Result<Running, Failure> {
+    let proxy = Proxy::new(config, store.clone()).map_err(runtime_failure)?;
+    let metrics = Arc::clone(&proxy.metrics);
+    let health = move || store.as_ref().map_or(Health::Off, |store| store.health());
+    let reports = Reports {
+        store: Box::new(health.clone()),
+        metrics: Box::new(move || {
+            metrics.store(health());
+            metrics.render()
+        }),
+    };
+    server::start(proxy, reports).map_err(runtime_failure)
+}
+
+fn runtime_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::Runtime(error.to_string())
 }

@@ -6,6 +6,7 @@
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
 pub mod budget;
+pub mod client_compaction;
 pub mod compose;
 pub mod cuts;
 pub mod digest;
@@ -19,6 +20,7 @@ pub mod fixture;
 pub mod head;
 pub mod ladder;
 pub mod ledger;
+pub mod page;
 pub mod pins;
 pub mod plan;
 pub mod prune;

@@ -347,6 +347,11 @@ impl Calibration {
     /// Requests smaller than this say more about fixed costs than about the text: not learned from.
     const LEAST: u64 = 500;
 
+    /// A factor learned before.
+    pub fn of(factor: f64) -> Self {
+        Self { factor }
+    }
+
     /// Learns from one answer: what was estimated for the request as sent, and the input tokens that the
     /// provider reported for it (cached ones included).
     pub fn observe(&mut self, estimated: u64, reported: u64) {

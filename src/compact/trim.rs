@@ -35,19 +35,29 @@ pub struct Scope {
 
 /// The trim that is due at this load, if one pays.
 pub fn planned(situation: &Situation, load: Load) -> Option<Trim> {
+    trim(situation, due(situation, load))
+}
+
+fn due(situation: &Situation, load: Load) -> Scope {
     let budget = situation.budget;
     let summary_due = situation.strategies.compaction.is_some() && budget.summary_due(load.tokens, load.messages);
     let due = budget.trim_due(load.tokens, load.messages) || summary_due;
     let settings = situation.strategies.truncate.as_ref().filter(|_| due);
     let keep = settings.map(|settings| settings.keep_messages);
-    let scope = Scope {
+    Scope {
         arguments_upto: keep.and_then(|keep| cuts::cut_for_messages(situation.conversation, keep)).unwrap_or(0),
         results_upto: situation.conversation.items.len(),
         protect: situation.uncalibrated(budget.protect),
         arguments_gain: situation.uncalibrated(budget.truncate_gain),
         results_gain: situation.uncalibrated(budget.prune_gain),
-    };
-    trim(situation, scope)
+    }
+}
+
+/// Whether a trim could be due and pay at this load, by counts that are remembered.
+pub fn could_pay(situation: &Situation, load: Load) -> bool {
+    let scope = due(situation, load);
+    let bound = Bound::of(situation, situation.summarized(), scope);
+    bound.arguments >= scope.arguments_gain.max(1) || bound.results >= scope.results_gain.max(1)
 }
 
 /// Trims what `scope` allows and the sections in force offer.

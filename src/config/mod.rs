@@ -228,6 +228,15 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+impl Config {
+    /// Whether any strategy may have a say in any request; else there is no state.
+    pub fn compacts(&self) -> bool {
+        let Strategies { eviction, truncate, prune, compaction, .. } = &*self.strategies;
+        let base = eviction.is_some() || truncate.is_some() || prune.is_some() || compaction.is_some();
+        base || !self.policies.is_empty()
+    }
+}
+
 impl Secret {
     pub fn new(value: String) -> Self {
         Self(value)

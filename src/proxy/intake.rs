@@ -51,14 +51,28 @@ impl Intake {
     }
 }
 
-/// Whether the headers and the query allow to look at the body: JSON, not signed as a whole, no bypass, not over the cap.
-pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) -> bool {
+/// What may be done with a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    Rewrite,
+    /// A bypassed turn: it passes untouched, what it showed the provider is remembered.
+    Remember,
+    /// It streams through.
+    Away,
+}
+
+/// What headers and query allow: only JSON that is not signed as a whole and not over the cap is looked at.
+pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) -> Look {
     let json = headers
         .get(CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"application/json"));
     let bypass = headers.get(BYPASS).is_some_and(|value| value == "1");
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    json && !bypass && !is_signed(headers, query) && length.is_none_or(|length| length <= max_body_bytes)
+    match json && !is_signed(headers, query) && length.is_none_or(|length| length <= max_body_bytes) {
+        true if bypass => Look::Remember,
+        true => Look::Rewrite,
+        false => Look::Away,
+    }
 }
 
 /// An AWS signature covers the body's hash: such a request is not to be changed.
@@ -142,6 +156,10 @@ mod tests {
     use super::*;
 
     fn permitted(lines: &[(&'static str, &str)], query: Option<&str>) -> bool {
+        look(lines, query) == Look::Rewrite
+    }
+
+    fn look(lines: &[(&'static str, &str)], query: Option<&str>) -> Look {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.insert(*name, value.parse().unwrap());
@@ -157,7 +175,7 @@ mod tests {
         assert!(!permitted(&[json, ("content-length", "101")], None));
         assert!(!permitted(&[("content-type", "multipart/form-data")], None));
         assert!(!permitted(&[], None));
-        assert!(!permitted(&[json, ("x-compactproxy-bypass", "1")], None));
+        assert_eq!(look(&[json, ("x-compactproxy-bypass", "1")], None), Look::Remember);
         assert!(permitted(&[json, ("x-compactproxy-bypass", "0")], None));
         assert!(!permitted(&[json, ("authorization", "AWS4-HMAC-SHA256 Credential=x")], None));
         assert!(!permitted(&[json], Some("X-Amz-Signature=00")));

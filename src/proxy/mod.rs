@@ -8,23 +8,30 @@ pub mod dial;
 pub mod encoding;
 pub mod headers;
 pub mod hold;
+pub mod holding;
 pub mod intake;
 pub mod jobs;
+pub mod learning;
 pub mod local;
 pub mod observe;
+pub mod origin;
 pub mod outcome;
+pub mod recovery;
 pub mod relay;
 pub mod reply;
 pub mod route;
 pub mod sessions;
+pub mod sidecall;
+pub mod tenant;
 pub mod upgrade;
 pub mod upstream;
+pub mod workspace;
 
 use std::sync::Arc;
 
 use http::header::{EXPECT, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{Method, Request, Response, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -32,24 +39,33 @@ use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
-use self::compaction::Prepared;
+use self::compaction::{Compactor, Work};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
-use self::intake::Taken;
+use self::hold::{Sent, Step};
+use self::holding::{Held, hold};
+use self::intake::{Intake, Look, Taken};
+use self::local::{PerSecond, READS_A_SECOND};
 use self::observe::Watch;
-use self::outcome::{Counters, Outcome, Record};
+use self::outcome::{Outcome, Record};
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
 use crate::config::Config;
+use crate::store::Store;
+use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Stage;
 use crate::wire::Dialect;
 
 /// What all shards share.
 pub struct Proxy {
     pub config: Config,
     pub budget: Arc<Budget>,
-    pub counters: Counters,
+    pub metrics: Arc<Metrics>,
+    /// `None`: no strategy is on, every request streams through.
+    pub compactor: Option<Compactor>,
+    reads: PerSecond,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -81,32 +97,27 @@ pub enum SetupError {
 }
 
 impl Proxy {
-    /// `HTTPS_PROXY` and `NO_PROXY` as the environment has them now.
-    pub fn new(config: Config) -> Result<Arc<Self>, SetupError> {
-        Self::with_proxies(config, &Matcher::from_env())
+    /// `HTTPS_PROXY` and `NO_PROXY` as the environment has them now. Without a store nothing is rewritten.
+    pub fn new(config: Config, store: Option<Arc<Store>>) -> Result<Arc<Self>, SetupError> {
+        Self::with_proxies(config, store, &Matcher::from_env())
     }
 
     /// `matcher` says which upstreams are reached through an HTTP proxy.
-    pub fn with_proxies(config: Config, matcher: &Matcher) -> Result<Arc<Self>, SetupError> {
+    pub fn with_proxies(
+        config: Config,
+        store: Option<Arc<Store>>,
+        matcher: &Matcher,
+    ) -> Result<Arc<Self>, SetupError> {
         let routes = config.upstreams.iter().map(|upstream| Route::new(Arc::clone(upstream)));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         let mut roots = SystemRoots::default();
         let dialing = routes.iter().map(|route| Dialing::new(route, matcher, &mut roots));
         let dialing = dialing.collect::<Result<_, _>>()?;
         let budget = Budget::new(config.server.max_buffered_bytes);
-        Ok(Arc::new(Self { config, budget, counters: Counters::register(), routes, dialing }))
-    }
-
-    /// Whether any strategy may have a say in requests of this dialect.
-    fn looks_at(&self, dialect: Dialect) -> bool {
-        let strategies = &self.config.strategies;
-        let any = strategies.eviction.is_some()
-            || strategies.truncate.is_some()
-            || strategies.prune.is_some()
-            || strategies.compaction.is_some()
-            || strategies.recovery
-            || !self.config.policies.is_empty();
-        any && dialect == Dialect::Chat
+        let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
+        let compactor = store.map(|store| Compactor::new(&config, store));
+        let reads = PerSecond::new(READS_A_SECOND);
+        Ok(Arc::new(Self { config, budget, metrics, compactor, reads, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -138,7 +149,7 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
     let mut record = Record::open(Arc::clone(&shard));
     if local::is_own(request.uri().path()) {
         record.close(Outcome::Local);
-        return local::serve(&shard.proxy, request.method(), request.uri());
+        return local::serve(&shard.proxy, request.method(), request.uri()).await;
     }
     let asked = route::error_dialect(request.uri().path());
     let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {
@@ -163,18 +174,25 @@ async fn forward(
         return Box::pin(upgrade::open(shard, target, request, record)).await;
     }
     let Some((route, clients)) = shard.upstream(target.index) else { return Err((no_route(), record)) };
-    let exchange = Exchange { proxy: &shard.proxy, route, clients, dialect: target.dialect };
+    let exchange = Exchange { shard: &shard, index: target.index, route, clients, dialect: target.dialect };
     let call = route::model_call(route.upstream.api, request.method(), target.uri.path());
-    let max_body_bytes = shard.proxy.config.server.max_body_bytes;
-    let looked_at = call.is_some_and(|dialect| shard.proxy.looks_at(dialect))
-        && intake::permits(request.headers(), request.uri().query(), max_body_bytes);
+    let look = match (call, &shard.proxy.compactor) {
+        (Some(Dialect::Chat), Some(_)) => {
+            intake::permits(request.headers(), request.uri().query(), shard.proxy.config.server.max_body_bytes)
+        }
+        _ => Look::Away,
+    };
     let request = retarget(request, target.uri);
-    if looked_at { Box::pin(exchange.look(request, record)).await } else { exchange.stream(request, record).await }
+    match look {
+        Look::Away => exchange.stream(request, record).await,
+        look => Box::pin(exchange.look(request, look, record)).await,
+    }
 }
 
 /// One request and its answer at a chosen upstream.
 struct Exchange<'s> {
-    proxy: &'s Proxy,
+    shard: &'s Arc<Shard>,
+    index: usize,
     route: &'s Route,
     clients: &'s Clients,
     dialect: Option<Dialect>,
@@ -189,39 +207,144 @@ struct Additions {
 
 impl Exchange<'_> {
     /// The body passes as it comes.
-    async fn stream(&self, request: Request<Incoming>, record: Record) -> Result<Response<ReplyBody>, (Fault, Record)> {
+    async fn stream(
+        &self,
+        request: Request<Incoming>,
+        mut record: Record,
+    ) -> Result<Response<ReplyBody>, (Fault, Record)> {
+        record.asked(self.dialect, self.index);
+        let models = learning::asks_for_models(request.uri().path()) && request.method() == Method::GET;
+        let asked = models.then(|| (request.uri().path().to_owned(), request.headers().clone()));
         let expects = request.headers().contains_key(EXPECT);
         let request = if expects { upstream::expect_continue(request) } else { request.map(SendBody::Stream) };
         match self.attempt(request, BodyHeaders::Kept).await {
-            Ok(answer) => Ok(self.relay(answer, Additions::default(), record)),
+            Ok(answer) => {
+                let watch = asked.and_then(|(path, headers)| {
+                    learning::of_models(self.shard, self.index, (&path, &headers), answer.headers())
+                });
+                Ok(self.relay(Held::untouched(answer), Additions { watch, ..Additions::default() }, record))
+            }
             Err(fault) => Err((fault, record)),
         }
     }
 
     /// The body is taken in and perhaps another goes out.
-    async fn look(&self, request: Request<Incoming>, record: Record) -> Result<Response<ReplyBody>, (Fault, Record)> {
-        match self.rewrite(request).await {
-            Ok((answer, additions)) => Ok(self.relay(answer, additions, record)),
+    async fn look(
+        &self,
+        request: Request<Incoming>,
+        look: Look,
+        mut record: Record,
+    ) -> Result<Response<ReplyBody>, (Fault, Record)> {
+        record.asked(self.dialect, self.index);
+        match self.rewrite(request, look, &mut record).await {
+            Ok((held, additions)) => Ok(self.relay(held, additions, record)),
             Err(fault) => Err((fault, record)),
         }
     }
 
-    /// Take in → prepare → send. A second attempt needs only `parts` again and another body.
-    async fn rewrite(&self, request: Request<Incoming>) -> Result<(Response<Incoming>, Additions), Fault> {
+    /// Take in → compaction → send → classify → perhaps a second attempt.
+    async fn rewrite(
+        &self,
+        request: Request<Incoming>,
+        look: Look,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
         let (parts, body) = request.into_parts();
-        let intake = match intake::take(self.proxy, body, self.route.upstream.idle_timeout).await? {
+        let intake = match intake::take(&self.shard.proxy, body, self.route.upstream.idle_timeout).await? {
             Taken::Whole(intake) => intake,
             Taken::TooLarge(body) => {
                 let answer = self.attempt(Request::from_parts(parts, body), BodyHeaders::TakenIn).await?;
-                return Ok((answer, Additions::default()));
+                return Ok((Held::untouched(answer), Additions::default()));
             }
         };
-        let prepared = compaction::prepare(self.proxy, &parts, &intake).await;
-        let (body, headers) = (prepared.body(&intake), prepared.headers());
-        drop(intake);
-        let answer = self.attempt(Request::from_parts(parts, body), headers).await?;
-        let Prepared { notes, watch, pieces: _ } = prepared;
-        Ok((answer, Additions { notes, watch }))
+        record.stage(Stage::Intake);
+        let Some(mut work) = self.work(&parts, &intake, look).await else {
+            let request = Request::from_parts(parts, intake.original());
+            drop(intake);
+            let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+            return Ok((Held::untouched(answer), Additions::default()));
+        };
+        record.stage(Stage::Plan);
+        let held = self.attempts(&parts, &intake, &mut work).await?;
+        record.stage(Stage::Upstream);
+        record.compacted(&work);
+        let head = (held.answer.status(), held.answer.headers());
+        let watch = learning::of_call(self.shard, &work, head);
+        Ok((held, Additions { notes: work.notes(), watch }))
+    }
+
+    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
+        let compactor = self.shard.proxy.compactor.as_ref()?;
+        let (shard, index) = (self.shard, self.index);
+        let permit = Arc::clone(&intake.permit);
+        let incoming = origin::Incoming { shard, index, parts, body: intake.body.clone(), permit };
+        match look {
+            Look::Rewrite => compactor.look(incoming).await,
+            Look::Remember => {
+                compactor.pass(incoming).await;
+                None
+            }
+            Look::Away => None,
+        }
+    }
+
+    /// The first attempt, and a second one where the first was refused for a reason that can be mended (L6).
+    async fn attempts(&self, parts: &Parts, intake: &Intake, work: &mut Work) -> Result<Held, Fault> {
+        let first_rewritten = work.pieces.is_some();
+        let (step, first) = self.try_once(parts, intake, work).await?;
+        let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return Ok(first) };
+        match step {
+            Step::Hold | Step::Release => Ok(first),
+            Step::Recover(verdict) => {
+                let (pieces, actions, tokens) = (work.pieces.clone(), work.actions, work.tokens);
+                let mended = compactor.recover(work, verdict).await;
+                let second = if mended { Some(self.try_once(parts, intake, work).await) } else { None };
+                let result = match second {
+                    None => "hopeless",
+                    Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
+                        self.shard.proxy.metrics.recovery_ended("recovered");
+                        return Ok(held);
+                    }
+                    Some(Ok((_, held))) if is_transient(held.answer.status()) => {
+                        self.shard.proxy.metrics.recovery_ended("refused");
+                        return Ok(held);
+                    }
+                    Some(_) => "failed",
+                };
+                self.shard.proxy.metrics.recovery_ended(result);
+                (work.pieces, work.actions, work.tokens) = (pieces, actions, tokens);
+                Ok(first)
+            }
+            Step::Rejected(status) => {
+                tracing::warn!(status, upstream = self.route.upstream.name, "a rewritten body was refused: the original goes out");
+                let (pieces, actions) = (work.pieces.take(), std::mem::take(&mut work.actions));
+                match self.try_once(parts, intake, work).await {
+                    Ok((_, held)) => {
+                        if held.answer.status().is_success() {
+                            compactor.quarantine(work);
+                        }
+                        Ok(held)
+                    }
+                    Err(_) => {
+                        debug_assert!(first_rewritten);
+                        (work.pieces, work.actions) = (pieces, actions);
+                        Ok(first)
+                    }
+                }
+            }
+        }
+    }
+
+    /// One attempt with the body that `work` has now, held back as far as that may end in another one.
+    async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
+        let request = Request::from_parts(parts.clone(), work.body(intake));
+        let answer = self.attempt(request, work.body_headers()).await?;
+        let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
+        let refused = sent == Sent::Rewritten && matches!(answer.status().as_u16(), 400 | 422);
+        match work.recoverable || refused {
+            true => Ok(hold(answer, sent).await),
+            false => Ok((Step::Release, Held::untouched(answer))),
+        }
     }
 
     /// Headers → upstream. One upstream attempt.
@@ -232,15 +355,22 @@ impl Exchange<'_> {
         self.clients.send(self.route, request).await
     }
 
-    fn relay(&self, answer: Response<Incoming>, additions: Additions, mut record: Record) -> Response<ReplyBody> {
+    fn relay(&self, held: Held, additions: Additions, mut record: Record) -> Response<ReplyBody> {
+        let Held { answer, pieces, trailers, failure } = held;
         let (mut parts, body) = answer.into_parts();
         record.status = parts.status.as_u16();
         parts.version = Version::HTTP_11;
         parts.headers = headers::to_client(parts.headers);
         parts.headers.extend(additions.notes);
-        let relay = Relay::new(body, self.route.upstream.idle_timeout, record).watched_by(additions.watch);
+        let relay = Relay::new(body, self.route.upstream.idle_timeout, record);
+        let relay = relay.after(pieces, trailers, failure).watched_by(additions.watch);
         Response::from_parts(parts, ReplyBody::Relay(relay))
     }
+}
+
+/// A refusal that says nothing of the request: the client is to see it and wait.
+fn is_transient(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
 /// The request with its target at the upstream, in HTTP/1.1 whatever the client spoke.

@@ -2,11 +2,16 @@
 //! the status of the proxy's own errors.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 
 use super::Shard;
+use super::compaction::Work;
+use crate::compact::plan::Actions;
+use crate::telemetry::RequestEnd;
+use crate::telemetry::metrics::Stage;
+use crate::wire::Dialect;
 
 /// How one request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,23 +130,6 @@ impl Culprit {
     }
 }
 
-/// The counters by outcome, looked up once: `compactproxy_requests_total{outcome}`.
-pub struct Counters([metrics::Counter; Outcome::ALL.len()]);
-
-impl Counters {
-    /// Handles of the recorder that is installed now.
-    pub fn register() -> Self {
-        metrics::describe_counter!("compactproxy_requests_total", "Requests by how they ended.");
-        Self(Outcome::ALL.map(|outcome| metrics::counter!("compactproxy_requests_total", "outcome" => outcome.label())))
-    }
-
-    fn count(&self, outcome: Outcome) {
-        if let Some(counter) = self.0.get(outcome as usize) {
-            counter.increment(1);
-        }
-    }
-}
-
 /// The account of one request. It is closed exactly once; dropped open, the client went away.
 pub struct Record {
     shard: Arc<Shard>,
@@ -149,11 +137,47 @@ pub struct Record {
     /// Status that the upstream answered; 0 before it did.
     pub status: u16,
     closed: bool,
+    dialect: Option<Dialect>,
+    /// Index of the upstream.
+    upstream: Option<usize>,
+    /// What only requests that were looked at have.
+    detail: Option<Box<Detail>>,
+}
+
+struct Detail {
+    stages: Vec<(Stage, Duration)>,
+    since: Instant,
+    actions: Actions,
+    tokens: Option<(u64, u64)>,
 }
 
 impl Record {
     pub fn open(shard: Arc<Shard>) -> Self {
-        Self { shard, started: Instant::now(), status: 0, closed: false }
+        let started = Instant::now();
+        Self { shard, started, status: 0, closed: false, dialect: None, upstream: None, detail: None }
+    }
+
+    /// What was asked for, of which upstream.
+    pub fn asked(&mut self, dialect: Option<Dialect>, upstream: usize) {
+        self.dialect = dialect;
+        self.upstream = Some(upstream);
+    }
+
+    /// A stage has ended.
+    pub fn stage(&mut self, stage: Stage) {
+        let started = self.started;
+        let detail = self.detail.get_or_insert_with(|| Box::new(Detail::since(started)));
+        let now = Instant::now();
+        detail.stages.push((stage, now.duration_since(detail.since)));
+        detail.since = now;
+    }
+
+    /// What compaction did.
+    pub fn compacted(&mut self, work: &Work) {
+        let started = self.started;
+        let detail = self.detail.get_or_insert_with(|| Box::new(Detail::since(started)));
+        detail.actions = work.actions;
+        detail.tokens = work.tokens.map(|tokens| (tokens.before, tokens.after));
     }
 
     /// Closes the account; later calls do nothing.
@@ -161,20 +185,40 @@ impl Record {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        self.shard.proxy.counters.count(outcome);
+        let total = self.started.elapsed();
+        let (proxy, detail) = (&self.shard.proxy, self.detail.as_deref());
+        let upstream = self.upstream.and_then(|index| proxy.config.upstreams.get(index));
+        let upstream = upstream.map_or("", |upstream| &*upstream.name);
+        let actions: Vec<&'static str> = detail.map_or_else(Vec::new, |detail| detail.actions.names().collect());
+        proxy.metrics.request_ended(&RequestEnd {
+            dialect: self.dialect,
+            upstream,
+            outcome: outcome.label(),
+            total,
+            stages: detail.map_or(&[], |detail| &detail.stages),
+            tokens: detail.and_then(|detail| detail.tokens),
+            cached: None,
+            actions: &actions,
+        });
         let (status, label) = (self.status, outcome.label());
+        let elapsed_ms = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+        let actions = actions.join(",");
+        let tokens = detail.and_then(|detail| detail.tokens);
+        let (before, after) = tokens.unwrap_or_default();
         match outcome.culprit() {
             Some(Culprit::Upstream) => {
-                tracing::warn!(outcome = label, status, elapsed_ms = self.elapsed_ms(), "request ended")
+                tracing::warn!(outcome = label, status, upstream, elapsed_ms, actions, before, after, "request ended");
             }
             Some(Culprit::Client) | None => {
-                tracing::debug!(outcome = label, status, elapsed_ms = self.elapsed_ms(), "request ended")
+                tracing::debug!(outcome = label, status, upstream, elapsed_ms, actions, before, after, "request ended");
             }
         }
     }
+}
 
-    fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+impl Detail {
+    fn since(since: Instant) -> Self {
+        Self { stages: Vec::with_capacity(3), since, actions: Actions::default(), tokens: None }
     }
 }
 

@@ -75,9 +75,19 @@ impl Relay {
         }
     }
 
-    /// Sends `held` before the rest of the source.
-    pub fn after(mut self, held: VecDeque<Bytes>) -> Self {
+    /// Sends `held` before the rest of the source; `trailers` and `failure` are what came behind them.
+    pub fn after(
+        mut self,
+        held: VecDeque<Bytes>,
+        trailers: Option<HeaderMap>,
+        failure: Option<hyper::Error>,
+    ) -> Self {
         self.held = held;
+        self.ready.trailers = trailers;
+        if failure.is_some() {
+            self.failure = failure;
+            self.state = State::Failing;
+        }
         self
     }
 

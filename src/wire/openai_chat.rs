@@ -44,6 +44,19 @@ pub fn read<'b>(body: &'b [u8], memo: &Memo, salt: Salt) -> Result<Conversation<
     Ok(conversation)
 }
 
+/// As [`read`], but only where at most `most` bytes are new to `memo`: what may be done on an event loop.
+pub fn read_known<'b>(body: &'b [u8], memo: &Memo, salt: Salt, most: usize) -> Option<Conversation<'b>> {
+    if body.len() > most {
+        let memory = memo.of(salt, Dialect::Chat);
+        let opening = memory.opening(body).filter(|opening| opening.has_items)?;
+        let region = body.get(opening.end..)?;
+        if region.len() - memory.run(region, opening.end).len > most {
+            return None;
+        }
+    }
+    read(body, memo, salt).ok()
+}
+
 fn is_lead(item: &Item) -> bool {
     item.facts.role == Role::System
 }

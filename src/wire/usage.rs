@@ -6,9 +6,6 @@ use serde_json::value::RawValue;
 
 use super::sse::Reader;
 
-/// How much of the end of a stream is kept to be read, in bytes.
-pub const TAIL_BYTES: usize = 16 * 1024;
-
 /// Token counts as the provider reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -27,14 +24,6 @@ pub struct Observed {
     pub model: Option<String>,
     /// `[DONE]` was seen: the stream ended normally whatever the connection did next.
     pub done: bool,
-}
-
-/// The last [`TAIL_BYTES`] of a stream that passes by.
-#[derive(Debug, Default)]
-pub struct Tail {
-    window: Vec<u8>,
-    /// The window does not begin where the stream began.
-    cut: bool,
 }
 
 #[derive(Deserialize)]
@@ -65,35 +54,8 @@ pub fn from_body(body: &[u8]) -> Observed {
     observed
 }
 
-impl Tail {
-    /// Takes the next chunk of the stream.
-    pub fn push(&mut self, chunk: &[u8]) {
-        let chunk = match chunk.len().checked_sub(TAIL_BYTES) {
-            Some(over) if over > 0 || !self.window.is_empty() => {
-                self.window.clear();
-                self.cut = true;
-                chunk.get(over..).unwrap_or_default()
-            }
-            _ => chunk,
-        };
-        // Up to twice the size is kept so that a small chunk does not move the whole window.
-        if self.window.len() + chunk.len() > 2 * TAIL_BYTES {
-            self.window.drain(..self.window.len().saturating_sub(TAIL_BYTES));
-            self.cut = true;
-        }
-        self.window.extend_from_slice(chunk);
-    }
-
-    /// Reads what the end of the stream says.
-    pub fn observe(&self) -> Observed {
-        let over = self.window.len().saturating_sub(TAIL_BYTES);
-        let window = self.window.get(over..).unwrap_or_default();
-        from_stream_tail(window, self.cut || over > 0)
-    }
-}
-
 /// Reads the end of an event stream; the first event of a `cut` window is not looked at.
-fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
+pub fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
     let whole = match cut {
         true => after_blank_line(window),
         false => window,

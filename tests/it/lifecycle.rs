@@ -29,7 +29,7 @@ async fn a_port_that_is_taken_is_an_error() {
     let proxy = start(config("http://127.0.0.1:1"));
     let mut settings = config("http://127.0.0.1:1");
     settings.server.listen = proxy.proxy_addr;
-    let second = compactproxy::proxy::Proxy::new(settings).unwrap();
+    let second = compactproxy::proxy::Proxy::new(settings, None).unwrap();
     assert!(compactproxy::server::start(second, Default::default()).is_err());
 }
 

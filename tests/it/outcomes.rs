@@ -1,20 +1,22 @@
 //! Every request is counted once, as what it was.
 
+use std::sync::Arc;
+
 use compactproxy::proxy::Proxy;
 use compactproxy::server::{self, Running};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use compactproxy::telemetry::Metrics;
 
 use crate::support::proxy::config;
 use crate::support::wire::{Listener, Wire, connect, patiently};
 
-fn counted(base_url: &str) -> (Running, PrometheusHandle) {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let proxy = metrics::with_local_recorder(&recorder, || Proxy::new(config(base_url)).unwrap());
-    (server::start(proxy, Default::default()).unwrap(), recorder.handle())
+fn counted(base_url: &str) -> (Running, Arc<Metrics>) {
+    let proxy = Proxy::new(config(base_url), None).unwrap();
+    let metrics = Arc::clone(&proxy.metrics);
+    (server::start(proxy, Default::default()).unwrap(), metrics)
 }
 
 /// Waits for the first request to be counted; the shard does it after the sockets have closed.
-async fn outcome(handle: &PrometheusHandle) -> String {
+async fn outcome(handle: &Metrics) -> String {
     let counted = async {
         loop {
             let text = handle.render();

@@ -126,7 +126,7 @@ async fn https_upstreams_are_reached_through_the_configured_proxy() {
     let url = format!("https://{}", listener.addr());
     let settings = with_upstream(config(&url), |upstream| upstream.ca_file = Some(authority.file()));
     let through = Matcher::builder().https(format!("http://user:pass@{}", between.addr())).build();
-    let proxy = compactproxy::proxy::Proxy::with_proxies(settings, &through).unwrap();
+    let proxy = compactproxy::proxy::Proxy::with_proxies(settings, None, &through).unwrap();
     let proxy = compactproxy::server::start(proxy, Default::default()).unwrap();
     let mut client = connect(proxy.proxy_addr).await;
     client.send("GET /x HTTP/1.1\r\nHost: p\r\n\r\n").await;

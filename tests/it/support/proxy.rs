@@ -1,5 +1,6 @@
 //! The real program in this process, on free ports.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,8 @@ use compactproxy::config::{Api, Auto, Config, PruneSettings, Server, Strategies,
 use compactproxy::proxy::Proxy;
 use compactproxy::server::admin::Reports;
 use compactproxy::server::{self, Running};
+use compactproxy::store::{Limits, Store};
+use tempfile::TempDir;
 
 /// A configuration with one upstream and no strategy.
 pub fn config(base_url: &str) -> Config {
@@ -54,6 +57,50 @@ pub fn with_strategy(mut config: Config) -> Config {
     config
 }
 
-pub fn start(config: Config) -> Running {
-    server::start(Proxy::new(config).unwrap(), Reports::default()).unwrap()
+/// The program, with the folder of its state.
+pub struct Served {
+    running: Option<Running>,
+    pub proxy: Arc<Proxy>,
+    _state: Option<TempDir>,
+}
+
+impl Deref for Served {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.running.as_ref().unwrap()
+    }
+}
+
+impl Served {
+    pub fn join(mut self) {
+        self.running.take().unwrap().join();
+    }
+}
+
+/// Serves `config`, with its state in a folder of its own where a strategy is on.
+pub fn start(mut config: Config) -> Served {
+    let state = config.compacts().then(|| tempfile::tempdir().unwrap());
+    if let Some(folder) = &state {
+        config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
+    }
+    let store = state.is_some().then(|| open(&config.state.url));
+    serve(config, store, state)
+}
+
+/// Serves `config` over a store that is kept elsewhere.
+pub fn serve(config: Config, store: Option<Arc<Store>>, state: Option<TempDir>) -> Served {
+    let proxy = Proxy::new(config, store).unwrap();
+    let running = server::start(Arc::clone(&proxy), Reports::default()).unwrap();
+    Served { running: Some(running), proxy, _state: state }
+}
+
+/// Opens a store; it runs on a thread of its own.
+pub fn open(url: &str) -> Arc<Store> {
+    let url = url.to_owned();
+    let opening = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Store::serve(&url, Limits::default())).unwrap()
+    });
+    opening.join().unwrap()
 }

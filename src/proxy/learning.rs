@@ -1,0 +1,103 @@
+//! What answers that pass teach: the estimate's calibration, whether the prompt cache is warm, windows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use super::Shard;
+use super::compaction::Work;
+use super::encoding::Encoding;
+use super::observe::{Ending, Tail, Watch};
+use super::tenant;
+use crate::store::{LearnedWindow, WindowKey};
+use crate::wire::usage::{self, Observed};
+
+/// The observer of an answer to a model call, if there is something to learn from it.
+pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
+    let (status, headers) = answer;
+    let (shard, origin) = (Arc::clone(shard), Arc::clone(&work.origin));
+    let compactor = shard.proxy.compactor.as_ref()?;
+    compactor.breaker.observe(origin.tenant, &origin.upstream, (status.as_u16(), headers), Instant::now());
+    if !status.is_success() {
+        return None;
+    }
+    compactor.store.mark_verified(&origin.tenant);
+    let encoding = Encoding::of(headers)?;
+    let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
+    Some(Watch::new(encoding, move |ending, tail| {
+        let observed = observed(&tail, origin.stream);
+        let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
+        let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
+        compactor.sessions.warm(origin.tenant, origin.root, usage.cached_tokens > 0);
+        if let Some(estimated) = estimated {
+            compactor.calibrate(&origin, estimated.round() as u64, usage.prompt_tokens);
+        }
+    }))
+}
+
+fn observed(tail: &Tail, stream: bool) -> Observed {
+    match stream {
+        false if tail.is_whole() => usage::from_body(&tail.bytes()),
+        _ => usage::from_stream_tail(&tail.bytes(), !tail.is_whole()),
+    }
+}
+
+/// The observer of a model list: local servers tell their windows there.
+pub fn of_models(shard: &Arc<Shard>, index: usize, asked: (&str, &HeaderMap), headers: &HeaderMap) -> Option<Box<Watch>> {
+    let (path, request) = asked;
+    let shard = Arc::clone(shard);
+    let compactor = shard.proxy.compactor.as_ref()?;
+    let upstream = shard.proxy.config.upstreams.get(index)?.name.clone();
+    let rule = &shard.proxy.config.state.tenant;
+    let tenant = tenant::identify(&compactor.store, rule, &upstream, request).tenant;
+    let base = path.split("/models").next()?.to_owned();
+    Some(Watch::new(Encoding::of(headers)?, move |ending, tail| {
+        if ending != Ending::Complete || !tail.is_whole() {
+            return;
+        }
+        let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
+        for (model, window) in windows(&tail.bytes()) {
+            let path = format!("{base}/chat/completions");
+            let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
+            compactor.store.learn_window(&key, window);
+        }
+    }))
+}
+
+/// Whether a path asks for models: `…/models`, `…/models/NAME`.
+pub fn asks_for_models(path: &str) -> bool {
+    path.ends_with("/models") || path.contains("/models/") && !path.ends_with(':')
+}
+
+/// Models and their windows, from `max_model_len` (vLLM), `context_length` (OpenRouter and others),
+/// `meta.n_ctx` (llama.cpp).
+fn windows(body: &[u8]) -> Vec<(String, LearnedWindow)> {
+    let Ok(value) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
+    let listed = value.get("data").or_else(|| value.get("models")).and_then(Value::as_array);
+    let models: Vec<&Value> = listed.map_or_else(|| vec![&value], |models| models.iter().collect());
+    models.into_iter().filter_map(window).collect()
+}
+
+fn window(model: &Value) -> Option<(String, LearnedWindow)> {
+    let name = model.get("id").or_else(|| model.get("name"))?.as_str()?;
+    let places = ["/max_model_len", "/context_length", "/meta/n_ctx", "/n_ctx", "/max_context_length"];
+    let total = places.iter().find_map(|place| model.pointer(place)?.as_u64())?;
+    (1_024..=20_000_000).contains(&total).then(|| (name.to_owned(), LearnedWindow { input: None, total: Some(total) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_read_in_the_forms_of_local_servers() {
+        let read = |text: &str| windows(text.as_bytes()).into_iter().map(|(name, w)| (name, w.total)).collect::<Vec<_>>();
+        let list = r#"{"data":[{"id":"a","max_model_len":32768},{"id":"b"},{"id":"c","meta":{"n_ctx":8192}},{"id":"d","context_length":1}]}"#;
+        assert_eq!(read(list), [("a".to_owned(), Some(32768)), ("c".to_owned(), Some(8192))]);
+        assert_eq!(read(r#"{"id":"x","context_length":200000}"#), [("x".to_owned(), Some(200_000))]);
+        assert!(read("not json").is_empty());
+        assert!(asks_for_models("/v1/models") && asks_for_models("/v1/models/x") && !asks_for_models("/v1/chat"));
+    }
+}

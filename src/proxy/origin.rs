@@ -1,0 +1,162 @@
+//! A request as compaction sees it: its body, whose it is, and what is in force for it. It outlives
+//! the request where a summary is being made of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::request::Parts;
+
+use super::Shard;
+use super::budget::Permit;
+use super::compaction::Compactor;
+use super::tenant::{Identity, Proof};
+use crate::compact::budget::{Budget, Learned, Window};
+use crate::compact::plan::Situation;
+use crate::compact::tokens::Tokens;
+use crate::compact::{Known, TextKey};
+use crate::config::{Strategies, Subject};
+use crate::store::{LearnedWindow, Tenant, WindowKey};
+use crate::wire::memo::Memo;
+use crate::wire::scan::Unreadable;
+use crate::wire::{Conversation, Digest, openai_chat};
+
+/// New bytes from which on reading, counting and cutting go to another thread.
+pub const INLINE_BYTES: usize = 64 * 1024;
+
+/// What is fixed for a request.
+pub struct Origin {
+    pub shard: Arc<Shard>,
+    /// Index of the upstream.
+    pub index: usize,
+    pub upstream: Arc<str>,
+    /// The client's headers.
+    pub headers: HeaderMap,
+    /// Target at the upstream.
+    pub uri: http::Uri,
+    /// The decoded body.
+    pub body: Bytes,
+    /// The body's share of the buffer cap.
+    pub permit: Arc<Permit>,
+    pub tenant: Tenant,
+    pub proof: Proof,
+    pub model: Arc<str>,
+    pub stream: bool,
+    /// `store`, where the client sent it.
+    pub store: Option<bool>,
+    pub strategies: Arc<Strategies>,
+    pub budget: Budget,
+    pub calibration: f64,
+    pub key: TextKey,
+    pub tokens: Tokens,
+    pub workspace: Option<String>,
+    /// Digest of the first item: the session's tree.
+    pub root: Digest,
+    memo: Arc<Memo>,
+}
+
+/// What comes with a request before its body is read.
+pub struct Incoming<'r> {
+    pub shard: &'r Arc<Shard>,
+    pub index: usize,
+    pub parts: &'r Parts,
+    pub body: Bytes,
+    pub permit: Arc<Permit>,
+}
+
+impl Origin {
+    /// Gathers what is in force for a request whose body reads as `conversation`.
+    pub fn new(compactor: &Compactor, incoming: &Incoming, identity: Identity, conversation: &Conversation) -> Self {
+        let Incoming { shard, index, parts, .. } = incoming;
+        let config = &shard.proxy.config;
+        let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
+        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(|| Arc::from(""));
+        let subject = Subject { model: &model, upstream, path: parts.uri.path(), headers: &parts.headers };
+        let strategies = config.strategies(&subject);
+        let Identity { tenant, proof } = identity;
+        let mut origin = Self {
+            shard: Arc::clone(shard),
+            index: *index,
+            upstream: Arc::from(upstream),
+            headers: parts.headers.clone(),
+            uri: parts.uri.clone(),
+            body: incoming.body.clone(),
+            permit: Arc::clone(&incoming.permit),
+            tenant,
+            proof,
+            stream: conversation.fields.stream,
+            store: conversation.fields.store,
+            budget: Budget::new(&strategies, None, None),
+            calibration: compactor.store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
+            key: compactor.store.text_key(&tenant),
+            tokens: Tokens::for_model(Some(&model)),
+            workspace: workspace(&strategies, tenant),
+            root: conversation.items.first().map_or([0; 32], |item| item.chain),
+            memo: Arc::clone(&compactor.memo),
+            model,
+            strategies,
+        };
+        let window = origin.window(compactor);
+        origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
+        origin
+    }
+
+    /// Reads the body again; what was read before costs a hash.
+    pub fn read(&self) -> Result<Conversation<'_>, Unreadable> {
+        openai_chat::read(&self.body, &self.memo, self.tenant.0)
+    }
+
+    /// The situation of `conversation`, which must be this body's.
+    pub fn situation<'a>(&'a self, conversation: &'a Conversation<'a>, known: &'a Known) -> Situation<'a> {
+        Situation {
+            conversation,
+            known,
+            strategies: &self.strategies,
+            budget: &self.budget,
+            calibration: self.calibration,
+            key: &self.key,
+            tokens: &self.tokens,
+            workspace: self.workspace.as_deref(),
+        }
+    }
+
+    /// Runs `work` on the situation on a thread where it delays nobody. `None` if the body does not
+    /// read or the work did not end.
+    pub async fn think<T, F>(self: &Arc<Self>, known: &Known, work: F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Situation) -> T + Send + 'static,
+    {
+        let (origin, known) = (Arc::clone(self), known.clone());
+        let thought = tokio::task::spawn_blocking(move || {
+            let conversation = origin.read().ok()?;
+            Some(work(&origin.situation(&conversation, &known)))
+        });
+        thought.await.ok()?
+    }
+
+    /// Uncalibrated tokens that make `tokens` calibrated ones.
+    pub fn uncalibrated(&self, tokens: u64) -> u64 {
+        (tokens as f64 / self.calibration) as u64
+    }
+
+    /// The window of the request's model, as far as it is known.
+    pub fn window(&self, compactor: &Compactor) -> Option<Window> {
+        let learned = compactor.store.window(&self.window_key());
+        let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
+        Window::resolve(&self.shard.proxy.config.windows, &self.upstream, &self.model, learned)
+    }
+
+    /// What a window learned from this request's answer belongs to.
+    pub fn window_key(&self) -> WindowKey<'_> {
+        let betas = self.headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("");
+        WindowKey { tenant: &self.tenant, upstream: &self.upstream, path: self.uri.path(), model: &self.model, betas }
+    }
+}
+
+/// `<workspace_dir>/<tenant>`, where removed texts are written as files too.
+fn workspace(strategies: &Strategies, tenant: Tenant) -> Option<String> {
+    let dir = strategies.eviction.as_ref()?.workspace_dir.as_ref()?;
+    let name: String = tenant.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    Some(dir.join(name).to_string_lossy().into_owned())
+}

@@ -1,0 +1,172 @@
+//! The second attempt: what to send after the provider refused, and whose error the client sees if
+//! that fails too (L6).
+
+use std::sync::Arc;
+
+use super::compaction::{Compactor, Work};
+use super::origin::Origin;
+use super::sidecall;
+use crate::compact::head::Source;
+use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
+use crate::compact::plan::Actions;
+use crate::compact::render::render;
+use crate::compact::tokens::Calibration;
+use crate::compact::{Change, Known, estimate};
+use crate::store::{Batch, LearnedWindow, Stage};
+use crate::wire::overflow::{Sizes, Unit, Verdict, learned};
+use crate::wire::splice::Edit;
+use crate::wire::{Digest, openai_chat};
+
+/// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
+pub const LEAST_OUTPUT: u64 = 3_000;
+/// Tokens between a lowered output limit and what the provider's numbers leave.
+const MARGIN: u64 = 16;
+
+impl Compactor {
+    /// Rewrites `work` for its second attempt. False: nothing helps, the error is the client's.
+    pub(super) async fn recover(&self, work: &mut Work, verdict: Verdict) -> bool {
+        let (sizes, budget_only) = match verdict {
+            Verdict::Other => return false,
+            Verdict::OutputBudget(sizes) => (sizes, !sizes.ambiguous),
+            Verdict::Overflow(sizes) => (sizes, false),
+        };
+        self.learn(work, &verdict, &sizes).await;
+        let lowered = self.lowered(work, &sizes).await;
+        if budget_only && let Some(edits) = lowered {
+            return self.send_lowered(work, edits);
+        }
+        let both = sizes.ambiguous.then_some(()).and(lowered_value(work, &sizes));
+        self.compact(work, &sizes, both).await
+    }
+
+    /// The edits that lower the client's own output limit to what the error says is left.
+    async fn lowered(&self, work: &Work, sizes: &Sizes) -> Option<Vec<Edit>> {
+        let room = lowered_value(work, sizes)?;
+        let conversation = work.origin.read().ok()?;
+        let edits = openai_chat::lower_output(&conversation, room);
+        (!edits.is_empty()).then_some(edits)
+    }
+
+    fn send_lowered(&self, work: &mut Work, lowered: Vec<Edit>) -> bool {
+        let origin = Arc::clone(&work.origin);
+        let Ok(conversation) = origin.read() else { return false };
+        let mut edits = render(&conversation, &work.known).edits;
+        edits.extend(lowered);
+        work.actions.output_lowered = true;
+        work.set_pieces(edits);
+        work.pieces.is_some()
+    }
+
+    /// Goes down the ladder and activates what it finds.
+    async fn compact(&self, work: &mut Work, sizes: &Sizes, lowered_to: Option<u64>) -> bool {
+        let origin = Arc::clone(&work.origin);
+        let before = work.sent_bytes();
+        let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
+        let Some(known) = self.activate_rung(work, &rung).await else { return false };
+        let Ok(conversation) = origin.read() else { return false };
+        work.known = known;
+        let mut edits = render(&conversation, &work.known).edits;
+        if let Some(room) = lowered_to {
+            let lowered = openai_chat::lower_output(&conversation, room);
+            work.actions.output_lowered = !lowered.is_empty();
+            edits.extend(lowered);
+        }
+        let actions = Actions { recovered: true, ..rung.actions };
+        work.actions = Actions { checkpoint: false, ..work.actions }.and(actions);
+        work.set_pieces(edits);
+        work.pieces.is_some() && work.sent_bytes() < before
+    }
+
+    async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
+        let (sizes, output) = (*sizes, Some(origin.budget.output).filter(|output| *output > 0));
+        let (goal, step) = origin
+            .think(known, move |situation| {
+                let goal = goal(&sizes, situation.load().tokens, output);
+                (goal, start(situation, goal))
+            })
+            .await?;
+        let cut = match step {
+            Step::Send(rung) => return Some(*rung),
+            Step::Hopeless => return None,
+            Step::Summarize { cut } => cut,
+        };
+        let made = match sidecall::begin(self, origin, known, cut) {
+            Some(ticket) => ticket.wait(sidecall::PATIENCE).await,
+            None => None,
+        };
+        let summary = made.and_then(|made| made.head.as_ref().map(|head| head.summary.clone()));
+        self.finish(origin, known, (goal, cut, summary)).await
+    }
+
+    async fn finish(
+        &self,
+        origin: &Arc<Origin>,
+        known: &Known,
+        (goal, cut, summary): (Goal, usize, Option<String>),
+    ) -> Option<Rung> {
+        let step = origin.think(known, move |situation| {
+            let source = summary.as_deref().map_or(Source::Digest, Source::Model);
+            finish(situation, goal, Some((cut, source)))
+        });
+        match step.await? {
+            Step::Send(rung) => Some(*rung),
+            Step::Summarize { .. } | Step::Hopeless => None,
+        }
+    }
+
+    /// Activates what recovery found: in the store, or in memory where that fails (L5).
+    async fn activate_rung(&self, work: &mut Work, rung: &Rung) -> Option<Known> {
+        let origin = Arc::clone(&work.origin);
+        let conversation = origin.read().ok()?;
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
+        let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
+        let batch = Batch { root: origin.root, texts: rung.texts.clone(), evictions: Vec::new(), checkpoint };
+        if self.commit(&origin, batch.clone()).await.is_err() {
+            self.store.hold_in_memory(&origin.tenant, &batch);
+        }
+        work.activated = Some(digest);
+        let known = self.store.known(&origin.tenant, &chain).await;
+        let change = estimate::total(&origin.situation(&conversation, &known));
+        let calibrated = |tokens| (tokens as f64 * origin.calibration).ceil() as u64;
+        work.tokens = Some(Change { before: calibrated(change.before), after: calibrated(change.after) });
+        Some(known)
+    }
+
+    /// Keeps what an error teaches of the window and of the estimate.
+    async fn learn(&self, work: &Work, verdict: &Verdict, sizes: &Sizes) {
+        let origin = &work.origin;
+        if let Some(hint) = learned(verdict) {
+            let known = origin.budget.window;
+            // One sample never halves what is known (some providers print nonsense).
+            let plausible = |new: Option<u64>, old: Option<u64>| new.is_none_or(|new| old.is_none_or(|old| new >= old / 2));
+            let input = known.map(|window| window.input);
+            let total = known.map(|window| window.total);
+            let mut window = self.store.window(&origin.window_key()).unwrap_or_default();
+            if plausible(hint.input, input) && plausible(hint.total, total) {
+                window = LearnedWindow { input: hint.input.or(window.input), total: hint.total.or(window.total) };
+                self.store.learn_window(&origin.window_key(), window);
+            }
+        }
+        let Some(reported) = sizes.input.filter(|_| sizes.unit == Unit::Tokens) else { return };
+        let estimated = origin.think(&work.known, |situation| estimate::total(situation).after).await;
+        if let Some(estimated) = estimated {
+            self.calibrate(origin, estimated, reported);
+        }
+    }
+
+    /// Moves the calibration towards what was reported for an uncalibrated estimate.
+    pub(super) fn calibrate(&self, origin: &Origin, estimated: u64, reported: u64) {
+        let mut calibration = Calibration::of(origin.calibration);
+        calibration.observe(estimated, reported);
+        self.store.learn_calibration(&origin.tenant, &origin.upstream, &origin.model, calibration.factor());
+    }
+}
+
+/// The largest output limit that the error's numbers leave room for; `None` where that is too little.
+fn lowered_value(work: &Work, sizes: &Sizes) -> Option<u64> {
+    let limit = sizes.limit.filter(|_| sizes.unit == Unit::Tokens)?;
+    // Without the provider's count, the own estimate with two percent for its error.
+    let input = sizes.input.or(work.tokens.map(|tokens| tokens.after + tokens.after / 50))?;
+    limit.checked_sub(input + MARGIN).filter(|room| *room >= LEAST_OUTPUT)
+}
