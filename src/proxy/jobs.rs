@@ -29,7 +29,7 @@ impl Jobs {
     /// Joins the job for this prefix, or begins it with `work`. `None`: too many are running.
     pub fn join<F>(&self, key: (Tenant, Digest), work: impl FnOnce() -> F) -> Option<Ticket>
     where
-        F: Future<Output = Made> + 'static,
+        F: Future<Output = Made> + Send + 'static,
     {
         let full = self.running.len() >= MAX_RUNNING;
         let slot = match self.running.entry(key) {
@@ -41,7 +41,7 @@ impl Jobs {
         slot.insert(receiver.clone());
         let done = Done { running: self.running.clone(), key };
         let work = work();
-        tokio::task::spawn_local(async move {
+        tokio::task::spawn(async move {
             let made = work.await;
             drop(done);
             sender.send_replace(Some(made));
