@@ -17,6 +17,7 @@ from stand import MAX_RESULT_CHARS, WINDOW, Provider, Proxy, command, messages, 
 
 STEPS = 36
 ACTIVATIONS = ("truncated", "pruned", "summarized", "folded", "recovered")
+KNOWN = "evicted, checkpoint"  # what is said of a request that only repeats what was done before
 CHARS_PER_TOKEN = 4  # more than the real figure for this text: raw sizes come out too low, never too high
 
 passed, failed = 0, 0
@@ -32,11 +33,13 @@ def check(what, holds, detail=""):
 def attempt(what, run):
     """Runs a part; an exception is a failed check and the next part goes on."""
     try:
-        return run()
+        value = run()
     except Exception as error:  # the client saw an error: that is what must not be
         traceback.print_exc()
         check(what, False, f"{type(error).__name__}: {error}")
         return None
+    check(what, True)
+    return value
 
 
 def without_the_proxy(provider):
@@ -92,29 +95,39 @@ def side_by_side(proxy):
 
 
 def killed_midway(proxy, folder):
-    """kill -9 once a checkpoint is active, then the same turn again and on, on the same state."""
+    """kill -9 while a checkpoint is active, then the same turn again and on, on the same state.
+
+    The turn is one after which the user says but a few words, so that the next one gives no reason for
+    another checkpoint.
+    """
     session = Session("killed", "planned-killed")
     with session.client(proxy.url) as client:
-        while not session.did("checkpoint"):
+        while True:
             answer = agent.ask(client, session)
-            if session.did("checkpoint"):
-                break  # this turn is asked again
-            session.take(*answer)
+            _, calls = answer
+            if session.actions[-1] == KNOWN and not calls:
+                break
+            if not session.take(*answer):
+                raise AssertionError(f"there was no occasion to kill the proxy: {session.actions}")
     check("the proxy was killed with -9", proxy.kill() == -9)
     second = Proxy(folder)
+    turn = len(session.actions) - 1
     attempt("after kill -9: no error", lambda: play(session, second.url, agent.ask))
     finished(session, "after kill -9")
-    return second, session
+    return second, session, turn
 
 
-def replayed(session, requests):
-    """The turn before the kill and the same turn after it, then the one that follows."""
+def replayed(session, turn, requests):
+    """The turn before the kill, the same turn after it, and the one that follows."""
     bodies = [request["body"] for request in requests if is_answer_to(session, request)]
-    before = next(n for n, said in enumerate(session.actions) if "checkpoint" in said.split(", "))
-    first, again, following = bodies[before : before + 3]
-    check("after kill -9 the same turn goes out byte for byte", first == again)
-    known, longer = messages(again), messages(following)
-    check("after kill -9 the next turn begins with the same bytes", longer[: len(known)] == known)
+    before, again, following = bodies[turn : turn + 3]
+    check("after kill -9 the same turn goes out byte for byte", before == again)
+    known, longer = messages(before), messages(following)
+    check(
+        "after kill -9 the next turn begins with the same bytes",
+        longer[: len(known)] == known,
+        str(session.actions[turn : turn + 3]),
+    )
 
 
 def is_answer_to(session, request):
@@ -141,6 +154,8 @@ def what_the_provider_saw(sessions, direct, requests, total):
     check("at least one eviction", "evicted" in actions)
     check("at least one checkpoint", any(action in ACTIVATIONS for action in actions))
     check("at least one recovery", "recovered" in actions)
+    counted = {action: actions.count(action) for action in sorted(set(actions)) if action}
+    print(f"       what was done, in {len(actions)} entries: {counted}; the provider's account: {total | {'violations': len(total['violations'])}}")
 
 
 def read_back(proxy, sessions, requests):
@@ -192,19 +207,19 @@ def main(folder):
     direct = without_the_proxy(provider)
     proxy = Proxy(folder)
     sessions = in_one_thread(proxy) + side_by_side(proxy)
-    survivor = attempt("kill -9 midway", lambda: killed_midway(proxy, folder))
+    survivor = attempt("kill -9 midway is survived", lambda: killed_midway(proxy, folder))
     requests, total = provider.record()
     if survivor:
-        proxy, killed = survivor
+        proxy, killed, turn = survivor
         sessions.append(killed)
-        attempt("replay after kill -9", lambda: replayed(killed, requests))
+        attempt("the turns around kill -9 are found", lambda: replayed(killed, turn, requests))
     what_the_provider_saw(sessions, direct, requests, total)
     if survivor:
-        attempt("reading back", lambda: read_back(proxy, sessions, requests))
-        attempt("operating", lambda: operated(proxy))
+        attempt("the reader answers", lambda: read_back(proxy, sessions, requests))
+        attempt("the admin port answers", lambda: operated(proxy))
 
 
 if __name__ == "__main__":
-    attempt("the suite", lambda: main(Path(sys.argv[1])))
+    attempt("the suite ran to its end", lambda: main(Path(sys.argv[1])))
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)

@@ -35,11 +35,11 @@ preview_chars = 500
 
 [truncate_args]
 keep_messages = 6
-min_gain_tokens = 1_000
+min_gain_tokens = 3_000
 
 [prune]
 protect_tokens = 3_000
-min_gain_tokens = 1_000
+min_gain_tokens = 3_000
 max_output_chars = 1_000
 
 [compaction]
