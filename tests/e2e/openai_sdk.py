@@ -60,7 +60,8 @@ def finished(session, what):
 
 
 def in_one_thread(proxy):
-    """Streamed and not; with the window known, and with only the provider's refusals to go by."""
+    """Streamed and not; with the window known, and with only the provider's refusals to go by; and asking for
+    more output than there is room for."""
     modes = [("whole", agent.ask), ("streamed", agent.ask_streamed)]
     sessions = []
     for mode, how in modes:
@@ -76,7 +77,11 @@ def in_one_thread(proxy):
         finished(session, f"unforeseen, {mode}")
         check(f"unforeseen, {mode}: recovered", session.did("recovered"), str(session.actions))
         sessions.append(session)
-    return sessions
+    greedy = Session("greedy", "unforeseen-greedy", max_completion_tokens=WINDOW // 2)
+    attempt("greedy: no error", lambda: play(greedy, proxy.url, agent.ask_streamed))
+    finished(greedy, "greedy")
+    check("greedy: the requested output was lowered", greedy.did("output-lowered"), str(greedy.actions))
+    return [*sessions, greedy]
 
 
 def side_by_side(proxy):
