@@ -151,7 +151,8 @@ def what_the_provider_saw(sessions, direct, requests, total):
         check(f"{session.model}: every answer was the provider's", len(accepted) == len(session.actions))
     refused = [request["authorization"] for request in requests if request["verdict"] == "overflow"]
     unforeseen = [f"Bearer {session.key}" for session in sessions if session.model.startswith("unforeseen")]
-    check("the provider refused an overflow that no client saw", set(refused) & set(unforeseen))
+    unseen = set(unforeseen) <= set(refused) and all(session.finished for session in sessions)
+    check("the provider refused overflows that no client saw", unseen)
     foreseen = set(refused) - set(unforeseen) - {f"Bearer {direct.key}"}
     check("where the window was known nothing overflowed", not foreseen, str(foreseen))
     check("the provider was asked for a summary", total["side_calls"] >= 1)

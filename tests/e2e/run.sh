@@ -37,9 +37,8 @@ work=$(mktemp -d)  # configuration, state, logs
 suite=
 cleanup() {
     status=$?
-    # `timeout` leads a process group and passes the signal on to all of it.
-    if [[ -n $suite ]] && kill -0 "$suite" 2>/dev/null; then
-        kill "$suite"
+    # `timeout` leads a process group of its own, in which all that the suite started is.
+    if [[ -n $suite ]] && kill -- "-$suite" 2>/dev/null; then
         wait "$suite" || true
     fi
     if [[ $status -ne 0 && -e $work/proxy.log ]]; then
