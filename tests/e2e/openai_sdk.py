@@ -5,42 +5,19 @@ Usage: openai_sdk.py FOLDER, which takes the configuration, the state and the lo
 
 import asyncio
 import sys
-import traceback
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import openai
+import operating
 import session as agent
+from checks import attempt, check, conclude
 from session import Session, play, play_async
-from stand import MAX_RESULT_CHARS, WINDOW, Provider, Proxy, command, messages, pointers, write_config
+from stand import WINDOW, Provider, Proxy, messages, write_config
 
 STEPS = 36
 ACTIVATIONS = ("truncated", "pruned", "summarized", "folded", "recovered")
 KNOWN = "evicted, checkpoint"  # what is said of a request that only repeats what was done before
 CHARS_PER_TOKEN = 4  # more than the real figure for this text: raw sizes come out too low, never too high
-
-passed, failed = 0, 0
-
-
-def check(what, holds, detail=""):
-    """One claim of the closing line."""
-    global passed, failed
-    passed, failed = passed + bool(holds), failed + (not holds)
-    print(f"{'ok    ' if holds else 'FAILED'} {what}" + (f" ({detail})" if detail and not holds else ""), flush=True)
-
-
-def attempt(what, run):
-    """Runs a part; an exception is a failed check and the next part goes on."""
-    try:
-        value = run()
-    except Exception as error:  # the client saw an error: that is what must not be
-        traceback.print_exc()
-        check(what, False, f"{type(error).__name__}: {error}")
-        return None
-    check(what, True)
-    return value
-
 
 def without_the_proxy(provider):
     """The suite can fail: this is what happens to the same loop directly."""
@@ -50,6 +27,18 @@ def without_the_proxy(provider):
         check("without the proxy the session dies", False, "it finished")
     except openai.BadRequestError as error:
         check("without the proxy the session dies of context_length_exceeded", error.code == "context_length_exceeded")
+    return session
+
+
+def bypassed(proxy):
+    """A client that asks for it gets what it would get without the proxy."""
+    session = Session("bypassed", "planned-bypassed", extra_headers={"x-compactproxy-bypass": "1"})
+    try:
+        play(session, proxy.url, agent.ask)
+        check("with the bypass header the session dies", False, "it finished")
+    except openai.BadRequestError as error:
+        same = error.code == "context_length_exceeded" and not any(session.actions)
+        check("with the bypass header the session dies as without the proxy", same, str(session.actions))
     return session
 
 
@@ -70,6 +59,8 @@ def in_one_thread(proxy):
         finished(session, f"planned, {mode}")
         check(f"planned, {mode}: oversized results were evicted", session.did("evicted"))
         check(f"planned, {mode}: a checkpoint was reused", session.did("checkpoint"), str(session.actions))
+        counted = [tokens for tokens in session.tokens if tokens]
+        check(f"planned, {mode}: tokens were saved", counted and all(after < before for before, after in counted))
         sessions.append(session)
     for mode, how in modes:
         session = Session(f"unforeseen-{mode}", f"unforeseen-{mode}")
@@ -140,7 +131,7 @@ def is_answer_to(session, request):
     return mine and request["origin"] == "agent" and request["verdict"] == "accepted"
 
 
-def what_the_provider_saw(sessions, direct, requests, total):
+def what_the_provider_saw(sessions, unhelped, requests, total):
     check("0 violations", total["violations"] == [], str(total["violations"])[:400])
     for session in sessions:
         accepted = [request for request in requests if is_answer_to(session, request)]
@@ -153,7 +144,7 @@ def what_the_provider_saw(sessions, direct, requests, total):
     unforeseen = [f"Bearer {session.key}" for session in sessions if session.model.startswith("unforeseen")]
     unseen = set(unforeseen) <= set(refused) and all(session.finished for session in sessions)
     check("the provider refused overflows that no client saw", unseen)
-    foreseen = set(refused) - set(unforeseen) - {f"Bearer {direct.key}"}
+    foreseen = set(refused) - set(unforeseen) - {f"Bearer {session.key}" for session in unhelped}
     check("where the window was known nothing overflowed", not foreseen, str(foreseen))
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     actions = [action for session in sessions for said in session.actions for action in said.split(", ")]
@@ -164,54 +155,12 @@ def what_the_provider_saw(sessions, direct, requests, total):
     print(f"       what was done, in {len(actions)} entries: {counted}; the provider's account: {total | {'violations': len(total['violations'])}}")
 
 
-def read_back(proxy, sessions, requests):
-    """One removed text by its id: over HTTP whole and in part, and by the command."""
-    session = sessions[0]
-    results = [message["content"] for message in session.history if message["role"] == "tool"]
-    large = next(text for text in results if len(text) > MAX_RESULT_CHARS)
-    opening = large.splitlines()[0]
-    shortened = [
-        message
-        for request in requests
-        if is_answer_to(session, request)
-        for message in messages(request["body"])
-        if opening in message and pointers(message)
-    ]
-    id = pointers(shortened[0])[0]
-    check("an evicted text is read back over HTTP", fetch(proxy, id) == large.encode())
-    page = fetch(proxy, f"{id}?offset=10&limit=3")
-    check("in part, by lines", page.decode().split("\n")[:3] == large.split("\n")[10:13])
-    page = fetch(proxy, f"{id}?unit=chars&offset=100&limit=50")
-    check("in part, by characters", page.decode() == large[100:150])
-    check("an unknown id is 404", fetch(proxy, "0" * 32) == 404)
-    check("the command prints the same text", command("evicted", id, "--config", str(proxy.config)) == (0, large.encode()))
-    check("the command fails for an unknown id", command("evicted", "0" * 32, "--config", str(proxy.config))[0] == 1)
-
-
-def fetch(proxy, rest):
-    """The body behind the reserved prefix, or the status that is no success."""
-    try:
-        with urllib.request.urlopen(f"{proxy.root}/_compactproxy/evicted/{rest}", timeout=20) as response:
-            return response.read()
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
-def operated(proxy):
-    """What operators see of the run."""
-    check("the health command says ready", command("health", "--admin", proxy.admin)[0] == 0)
-    with urllib.request.urlopen(f"http://{proxy.admin}/metrics", timeout=20) as response:
-        metrics = response.read().decode()
-    check("the metrics count requests", "compactproxy_requests_total" in metrics)
-    check("a signal to stop ends it with status 0", proxy.stop() == 0)
-    check("then the health command says no", command("health", "--admin", proxy.admin)[0] == 1)
-
-
 def main(folder):
     provider = Provider(folder, STEPS)
     write_config(folder, provider)
     direct = without_the_proxy(provider)
     proxy = Proxy(folder)
+    unhelped = [direct, bypassed(proxy)]
     sessions = in_one_thread(proxy) + side_by_side(proxy)
     survivor = attempt("kill -9 midway is survived", lambda: killed_midway(proxy, folder))
     requests, total = provider.record()
@@ -219,13 +168,14 @@ def main(folder):
         proxy, killed, turn = survivor
         sessions.append(killed)
         attempt("the turns around kill -9 are found", lambda: replayed(killed, turn, requests))
-    what_the_provider_saw(sessions, direct, requests, total)
+    what_the_provider_saw(sessions, unhelped, requests, total)
     if survivor:
-        attempt("the reader answers", lambda: read_back(proxy, sessions, requests))
-        attempt("the admin port answers", lambda: operated(proxy))
+        bodies = [request["body"] for request in requests if is_answer_to(sessions[0], request)]
+        attempt("the reader answers", lambda: operating.read_back(proxy, sessions[0], bodies))
+        attempt("the command compacts", lambda: operating.compacted(proxy, direct))
+        attempt("the admin port answers", lambda: operating.operated(proxy))
 
 
 if __name__ == "__main__":
     attempt("the suite ran to its end", lambda: main(Path(sys.argv[1])))
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed or not passed else 0)
+    conclude()

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
@@ -39,6 +40,7 @@ class Session:
             {"role": "user", "content": f"Please make the retries idempotent, step by step. {self.rule}"},
         ]
         self.actions = []  # of each answer, what the proxy says it did
+        self.tokens = []  # of each answer, before and after, where the proxy counted
         self.finished = False
 
     def request(self):
@@ -46,6 +48,8 @@ class Session:
 
     def saw(self, response):
         self.actions.append(response.headers.get("x-compactproxy-action", ""))
+        counted = re.fullmatch(r"before=(\d+), after=(\d+)", response.headers.get("x-compactproxy-tokens", ""))
+        self.tokens.append(tuple(map(int, counted.groups())) if counted else None)
 
     def did(self, action):
         """How many answers said that `action` was taken."""

@@ -148,9 +148,11 @@ def program(name):
     return str(ROOT / os.environ.get("COMPACTPROXY_BUILD", "target/release") / name)
 
 
-def command(*args):
+def command(*args, stdin=b""):
     """Runs the proxy's program to its end: exit status and stdout, in bytes."""
-    done = subprocess.run([program("compactproxy"), *args], capture_output=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(
+        [program("compactproxy"), *args], input=stdin, capture_output=True, timeout=PATIENCE, check=False
+    )
     return done.returncode, done.stdout
 
 
