@@ -8,6 +8,7 @@
 )]
 
 mod cli;
+mod docs;
 mod provider;
 mod support;
 
