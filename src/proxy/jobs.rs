@@ -19,10 +19,12 @@ pub type Made = Option<Arc<Checkpoint>>;
 /// At most this many summaries are made at once; further ones are not begun.
 pub const MAX_RUNNING: usize = 64;
 
+type Running = Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>;
+
 /// The jobs under way, by tenant and the digest of the prefix they summarize.
 #[derive(Default)]
 pub struct Jobs {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
 }
 
 impl Jobs {
@@ -52,7 +54,7 @@ impl Jobs {
 
 /// Removes a job from the list, also when its task is dropped or panics.
 struct Done {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
     key: (Tenant, Digest),
 }
 
