@@ -1,0 +1,77 @@
+use http::{HeaderMap, HeaderValue};
+
+use super::super::agent::{ACTION_HEADER, Death};
+use super::super::answer::Usage;
+use super::*;
+
+fn evidence() -> Evidence {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACTION_HEADER, HeaderValue::from_static("evicted, truncated, summarized, recovered"));
+    let turn = Turn { request_bytes: 1, messages: 1, headers, usage: Usage::default() };
+    let events = vec![
+        Event::Evicted { tool: "execute".to_owned(), before: 9, after: 1 },
+        Event::Truncated { calls: 1, before: 9, after: 1 },
+        Event::Summarized { calls: 3 },
+        Event::Recovered { refused: 9, accepted: 5 },
+    ];
+    Evidence {
+        direct: Outcome::Died(Death { turn: 9, status: 400, message: String::new() }),
+        raw: vec![1; 30],
+        baseline: Account { requests: 30, input: 1_000, cached: 500, output: 10 },
+        same_history: true,
+        run: Run { turns: vec![turn; 30], outcome: Outcome::Finished, history: Vec::new() },
+        passages: vec![Passage { sent: 1, cached: 1, events }],
+        proxied: Account { requests: 31, input: 600, cached: 300, output: 10 },
+        side: Account::default(),
+        refused: 1,
+        violations: Vec::new(),
+        without_rule: 0,
+        read_back: ReadBack::Text { pointer: String::new(), same: true, bytes: 1 },
+        shrunk: None,
+        elapsed: Duration::from_secs(1),
+    }
+}
+
+fn broken(evidence: &Evidence) -> usize {
+    claims(evidence).iter().filter(|claim| !claim.held).count()
+}
+
+#[test]
+fn all_hold_where_all_is_well() {
+    assert_eq!(broken(&evidence()), 0);
+}
+
+type Spoil = fn(&mut Evidence);
+
+#[test]
+fn each_claim_falls_with_what_it_rests_on() {
+    let spoilers: [(Spoil, usize); 15] = [
+        (|e| e.direct = Outcome::Finished, 1),
+        (|e| e.same_history = false, 1),
+        (|e| e.violations.push(super::super::rules::unreadable()), 1),
+        (|e| e.without_rule = 1, 1),
+        (|e| e.read_back = ReadBack::NoPointer, 1),
+        (|e| e.read_back = ReadBack::Failed(String::new()), 1),
+        (|e| e.read_back = ReadBack::Text { pointer: String::new(), same: false, bytes: 1 }, 1),
+        (|e| e.proxied.cached = 299, 1),
+        (|e| e.proxied.output = 1_000, 1),
+        (|e| e.elapsed = TIME, 1),
+        (|e| e.refused = 2, 1),
+        (|e| e.refused = 0, 1),
+        (|e| drop(e.run.turns.pop()), 1),
+        (|e| e.passages.iter_mut().for_each(|passage| passage.events.clear()), 4),
+        (|e| e.run.turns.iter_mut().for_each(|turn| turn.headers.clear()), 4),
+    ];
+    for (i, (spoil, falls)) in spoilers.into_iter().enumerate() {
+        let mut evidence = evidence();
+        spoil(&mut evidence);
+        assert_eq!(broken(&evidence), falls, "spoiler {i}");
+    }
+}
+
+#[test]
+fn a_run_that_died_is_no_success() {
+    let mut evidence = evidence();
+    evidence.run.outcome = Outcome::Died(Death { turn: 12, status: 502, message: String::new() });
+    assert_eq!(broken(&evidence), 2);
+}
