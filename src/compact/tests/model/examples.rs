@@ -1,0 +1,1 @@
+//! Plain examples beside the properties.
