@@ -77,8 +77,8 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
     counts.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect()
 }
 
-/// The replacements in force for item `index`: a checkpoint's edits, and an eviction's where they
-/// leave a slot alone.
+/// The replacements in force for item `index`, by slot: a checkpoint's edits, and an eviction's where
+/// they leave a slot alone.
 pub fn in_force<'k>(
     checkpoint: Option<&'k Checkpoint>,
     eviction: Option<&'k Eviction>,
@@ -91,6 +91,7 @@ pub fn in_force<'k>(
             all.push(replacement);
         }
     }
+    all.sort_by_key(|replacement| replacement.slot);
     all
 }
 

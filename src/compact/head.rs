@@ -84,9 +84,10 @@ pub fn summary(situation: &Situation, cut: usize, source: Source) -> Option<(Che
     let said = Said::of(situation, cut, story, source);
     let text = compose(&said.parts());
     let (head, removed) = said.into_head(cut, text);
-    // The digest has to speak for a user message that the head is folded into.
+    // The digest has to speak for a user message that the head is folded into, and for what follows it:
+    // in a shorter history that message is the one to be answered, and stays as it is.
     let next = situation.conversation.items.get(cut)?;
-    let covers = if next.facts.role == Role::User { cut + 1 } else { cut };
+    let covers = if next.facts.role == Role::User { cut + 2 } else { cut };
     let shape = Shape { level: Level::Summary, covers, head: Some(head), edits: Vec::new() };
     Some((checkpoint(situation, shape), removed))
 }
@@ -129,11 +130,12 @@ impl<'s> Said<'s> {
     fn of(situation: &Situation, upto: usize, story: String, source: Source<'s>) -> Self {
         let counter = |text: &str| situation.tokens.count_text(text) as usize;
         let Situation { conversation, key, .. } = *situation;
+        let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let earlier = situation.known.active.as_deref().and_then(|active| active.head.as_ref());
-        let earlier = earlier.filter(|head| head.upto <= upto);
+        // The kept texts are all of the replaced messages, or none: also where offloading was off for a while.
+        let earlier = earlier.filter(|head| offload && head.upto <= upto && !head.offloaded.is_empty());
         let from = earlier.map_or(0, |head| head.upto);
         let mut pointers = earlier.map_or_else(Vec::new, |head| head.offloaded.clone());
-        let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let offloaded = offload.then(|| key.removed(offload_text(conversation, from..upto)));
         pointers.extend(offloaded.as_ref().map(|removed| removed.id));
         Self {

@@ -136,6 +136,12 @@ impl Situation<'_> {
         covers.max(active).min(self.conversation.items.len())
     }
 
+    /// Whether a row for `checkpoint` can be written and applies: the store keeps the first of a level.
+    pub fn applies(&self, checkpoint: &Checkpoint) -> bool {
+        let depth = |checkpoint: &Checkpoint| (checkpoint.covers, checkpoint.level);
+        self.known.active.as_deref().is_none_or(|active| depth(checkpoint) > depth(active))
+    }
+
     /// The load of the request under the known rows, counted.
     pub fn load(&self) -> Load {
         let messages = estimate::messages(self.conversation, self.known.active.as_deref());
@@ -164,7 +170,8 @@ pub fn plan(situation: &Situation) -> Proposal {
         return proposal;
     }
     let mut load = situation.with(&known).load();
-    if let Some(trim) = trim::planned(&situation.with(&known), load) {
+    let trim = trim::planned(&situation.with(&known), load);
+    if let Some(trim) = trim.filter(|trim| situation.applies(&trim.checkpoint)) {
         proposal.actions = proposal.actions.and(trim.actions);
         proposal.texts.extend(trim.texts);
         proposal.activate(situation, &mut known, trim.checkpoint);
@@ -172,7 +179,9 @@ pub fn plan(situation: &Situation) -> Proposal {
     }
     if situation.strategies.compaction.is_some()
         && let Some(checkpoint) = summarize(&situation.with(&known), load, &mut proposal)
+        && situation.applies(&checkpoint)
     {
+        proposal.actions.summarized = true;
         proposal.activate(situation, &mut known, checkpoint);
     }
     let change = estimate::total(&situation.with(&known));
@@ -235,10 +244,7 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
     let prepared = usable(situation).map(|prepared| merge(situation, &prepared));
     let ready = prepared.filter(|merged| reaches_target(situation, merged, load));
     match (due, ready) {
-        (true, Some(ready)) => {
-            proposal.actions.summarized = true;
-            return Some(ready);
-        }
+        (true, Some(ready)) => return Some(ready),
         (false, Some(_)) => return None,
         (_, None) => {}
     }

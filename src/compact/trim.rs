@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use crate::wire::SlotKind;
+use crate::wire::{Role, SlotKind};
 
 use super::plan::{Actions, Load, Shape, Situation, checkpoint};
 use super::prune::{Pruner, gain, prune};
@@ -42,12 +42,17 @@ pub fn planned(situation: &Situation, load: Load) -> Option<Trim> {
     let keep = settings.map(|settings| settings.keep_messages);
     let scope = Scope {
         arguments_upto: keep.and_then(|keep| cuts::cut_for_messages(situation.conversation, keep)).unwrap_or(0),
-        results_upto: situation.conversation.items.len(),
+        results_upto: unread(situation),
         protect: situation.uncalibrated(budget.protect),
         arguments_gain: situation.uncalibrated(budget.truncate_gain),
         results_gain: situation.uncalibrated(budget.prune_gain),
     };
     trim(situation, scope)
+}
+
+/// The first item that no answer of the model's has followed yet.
+fn unread(situation: &Situation) -> usize {
+    situation.conversation.items.iter().rposition(|item| item.facts.role == Role::Assistant).unwrap_or(0)
 }
 
 /// Trims what `scope` allows and the sections in force offer.

@@ -131,7 +131,7 @@ pub fn remembered(turn: &Turn, messages: &[Message]) {
 
 fn collect(value: &Value, into: &mut String) {
     match value {
-        Value::String(text) => *into = format!("{into}{text}\n"),
+        Value::String(text) => into.push_str(text),
         Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
         Value::Object(members) => members.values().for_each(|value| collect(value, into)),
         _ => {}
