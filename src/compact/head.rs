@@ -9,6 +9,7 @@ use super::ledger::ledger;
 use super::pins::pins;
 use super::plan::{Load, Shape, Situation, checkpoint};
 use super::rows::{Checkpoint, Head, Level, Removed, TextId};
+use super::tokens::PER_MESSAGE;
 use super::{cuts, estimate};
 
 /// Most tokens of the ledger, and its share of the window in percent.
@@ -19,6 +20,9 @@ const PINS: (u64, u64) = (6_000, 8);
 const DIGEST: (u64, u64) = (2_500, 5);
 /// Tokens of the frame around all of it.
 const FRAME: u64 = 400;
+
+/// From so many pointers on, the replaced messages are kept anew as one text: each costs some sixty tokens.
+const MOST_POINTERS: usize = 8;
 
 /// Where the summary's text comes from.
 #[derive(Debug, Clone, Copy)]
@@ -60,16 +64,37 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
         }
     };
     let from = wanted.unwrap_or(0).max(upto + 1);
-    let room = |k: usize| {
-        let head = expected(situation, k, &items) + situation.overhead();
-        let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
-        target.saturating_sub(head)
-    };
+    let candidates: Vec<usize> =
+        cuts::boundaries(conversation).into_iter().filter(|k| (from..conversation.items.len()).contains(k)).collect();
+    let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
+    reaching(situation, &candidates, &items, target).or(candidates.last().copied())
+}
+
+/// The first of some cuts behind whose head the request has at most `target` uncalibrated tokens;
+/// `items` are those of the request without it. What a head costs is estimated first and then measured.
+pub fn reaching(situation: &Situation, candidates: &[usize], items: &[u32], target: u64) -> Option<usize> {
+    const TRIES: usize = 4;
+    let room = target.saturating_sub(situation.overhead());
     let tail = |k: usize| items.iter().skip(k).map(|tokens| u64::from(*tokens)).sum::<u64>();
-    let count = conversation.items.len();
-    let boundaries: Vec<usize> =
-        cuts::boundaries(conversation).into_iter().filter(|k| *k >= from && *k < count).collect();
-    boundaries.iter().copied().find(|k| tail(*k) <= room(*k)).or(boundaries.last().copied())
+    let mut least = 0;
+    let mut found = None;
+    for _ in 0..TRIES {
+        let fits = |k: &usize| tail(*k).saturating_add(expected(situation, *k, items).max(least)) <= room;
+        let cut = candidates.iter().copied().find(fits)?;
+        found = Some(cut);
+        let head = measured(situation, cut);
+        if tail(cut).saturating_add(head) <= room {
+            break;
+        }
+        least = head;
+    }
+    found
+}
+
+/// Tokens of the head of the first `cut` items with a record as long as a digest may be.
+fn measured(situation: &Situation, cut: usize) -> u64 {
+    let said = Said::of(situation, cut, String::new(), Source::Digest);
+    situation.tokens.count_text(&compose(&said.parts())) + bounded(situation, DIGEST) + PER_MESSAGE
 }
 
 /// The smallest tail that any cut leaves, as its first item.
@@ -133,7 +158,8 @@ impl<'s> Said<'s> {
         let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let earlier = situation.known.active.as_deref().and_then(|active| active.head.as_ref());
         // The kept texts are all of the replaced messages, or none: also where offloading was off for a while.
-        let earlier = earlier.filter(|head| offload && head.upto <= upto && !head.offloaded.is_empty());
+        let earlier = earlier.filter(|head| offload && head.upto <= upto);
+        let earlier = earlier.filter(|head| (1..MOST_POINTERS).contains(&head.offloaded.len()));
         let from = earlier.map_or(0, |head| head.upto);
         let mut pointers = earlier.map_or_else(Vec::new, |head| head.offloaded.clone());
         let offloaded = offload.then(|| key.removed(offload_text(conversation, from..upto)));

@@ -285,7 +285,7 @@ pub fn prose(seed: usize, chars: usize) -> String {
 }
 
 fn chars() -> impl Strategy<Value = usize> {
-    prop_oneof![6 => 0_usize..200, 4 => 200_usize..2_500, 2 => 2_500_usize..9_000, 1 => 9_000_usize..40_000]
+    prop_oneof![6 => 0_usize..200, 4 => 200_usize..2_500, 2 => 2_500_usize..7_000, 1 => 7_000_usize..25_000]
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
