@@ -52,9 +52,11 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
     let Situation { budget, conversation, .. } = *situation;
     let upto = situation.summarized();
     let items = estimate::per_item(situation, situation.known.active.as_deref());
-    let to_come = budget.trigger_messages.map_or(0, |trigger| trigger.saturating_sub(load.messages));
     let wanted = match budget.keep {
-        KeepTail::Messages(keep) => cuts::cut_for_messages(conversation, keep.saturating_sub(to_come).max(1)),
+        KeepTail::Messages(keep) => {
+            let keep = keep.saturating_sub(to_come(situation, load));
+            cuts::cut_for_messages(conversation, keep.max(1))
+        }
         KeepTail::Tokens(keep) => {
             let to_come = budget.trigger.map_or(0, |trigger| trigger.saturating_sub(load.tokens));
             let keep = situation.uncalibrated(keep.saturating_sub(to_come)).max(1);
@@ -68,6 +70,14 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
         cuts::boundaries(conversation).into_iter().filter(|k| (from..conversation.items.len()).contains(k)).collect();
     let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
     reaching(situation, &candidates, &items, target).or(candidates.last().copied())
+}
+
+/// Messages that come until the trigger is reached, if they come in groups like the last one.
+fn to_come(situation: &Situation, load: Load) -> usize {
+    let missing = situation.budget.trigger_messages.map_or(0, |trigger| trigger.saturating_sub(load.messages));
+    let last = smallest_tail(situation).unwrap_or(0);
+    let last = situation.conversation.items.iter().skip(last).filter(|item| cuts::is_message(&item.facts)).count();
+    missing.next_multiple_of(last.max(1))
 }
 
 /// The first of some cuts behind whose head the request has at most `target` uncalibrated tokens;

@@ -1,1 +1,168 @@
-//! Plain examples beside the properties.
+//! Plain examples beside the properties, and what known history must not cost.
+
+use super::history::{Agent, CallSpec, Kind, Message, Shape, Step, Words};
+use super::laws::read;
+use super::world::{Provider, Tells, Turn, World};
+use super::{Window, strategies};
+use crate::compact::budget::Budget;
+use crate::compact::plan::{Need, Situation, plan};
+use crate::compact::rows::TextKey;
+use crate::compact::tokens::Tokens;
+use crate::config::{Auto, Strategies};
+
+const ENDLESS: Provider = Provider { limit: u64::MAX, factor: 1.0, tells: Tells::Numbers };
+/// Only compaction on, only by messages: 30 and 10.
+const BY_MESSAGES: usize = 1 | 2 | 4 | 32;
+
+fn call(arguments: usize, result: usize) -> Step {
+    let shape = |chars| Shape { form: 3, chars };
+    let (arguments, result) = (shape(arguments), shape(result));
+    Step::Tools(vec![CallSpec { tool: 0, arguments, result, reused: false }])
+}
+
+/// Plays steps and gives every turn to `look`.
+fn play(world: &mut World, steps: &[Step], mut look: impl FnMut(&Turn, &[Message])) {
+    let mut agent = Agent::new(0, Kind::Tools);
+    for (clock, step) in steps.iter().enumerate() {
+        let messages = agent.step(step);
+        let turn = world.turn(agent.body(&messages, clock));
+        look(&turn, &messages);
+    }
+}
+
+#[test]
+fn thirty_messages_become_a_summary_and_the_last_ten() {
+    let mut world = World::new(strategies(BY_MESSAGES), None, ENDLESS);
+    let steps: Vec<Step> = (0..60).map(|_| call(20, 40)).collect();
+    let mut activations = Vec::new();
+    play(&mut world, &steps, |turn, messages| {
+        let sent = read(&turn.out).items.len();
+        assert!(sent <= 31, "{sent} messages were sent");
+        if turn.known.active != turn.before.active {
+            activations.push(messages.len());
+            // The request that reached 30, as system prompt, summary, and the last 10 rounded up to a group.
+            assert!((11..=12).contains(&sent), "{sent}");
+            assert!(turn.proposal.actions.summarized);
+        }
+    });
+    // 31 messages at first; then one for the summary and 10 to 11 kept, so about 20 more each time.
+    assert_eq!(activations, [31, 51, 71, 91, 111]);
+}
+
+#[test]
+fn a_history_that_comes_long_is_summarized_once_the_summary_is_there() {
+    let mut world = World::new(strategies(BY_MESSAGES), None, ENDLESS);
+    world.delay = 0;
+    let mut agent = Agent::new(0, Kind::Tools);
+    (0..30).for_each(|_| drop(agent.step(&call(20, 40))));
+    let messages = agent.messages.clone();
+    let first = world.turn(agent.body(&messages, 1));
+    assert!(matches!(first.proposal.summary, Need::Late { .. }), "{:?}", first.proposal.summary);
+    assert_eq!(first.out, first.raw);
+    let second = world.turn(agent.body(&messages, 2));
+    assert_eq!(read(&second.out).items.len(), 11);
+}
+
+#[test]
+fn what_arguments_give_back_saves_summaries() {
+    let window = Window::new(Some(16_000), None);
+    let side_calls = |choice: usize| {
+        let mut world = World::new(strategies(choice), window, Provider { limit: 16_000, ..ENDLESS });
+        let steps: Vec<Step> = (0..60).map(|_| call(2_500, 100)).collect();
+        play(&mut world, &steps, |turn, _| assert!(turn.accepted && turn.recovery.is_none()));
+        world.side_calls
+    };
+    let (with, without) = (side_calls(0), side_calls(2));
+    assert!(with < without, "{with} summaries with truncation, {without} without");
+}
+
+#[test]
+fn every_section_that_is_off_contributes_no_edit() {
+    let steps: Vec<Step> = (0..24)
+        .map(|i| if i % 5 == 4 { Step::Say(Words::Rule) } else { call(1_200, if i % 3 == 0 { 8_000 } else { 1_500 }) })
+        .collect();
+    for choice in 0..16 {
+        let on = strategies(choice);
+        let limit = if on.compaction.is_some() { 12_000 } else { u64::MAX };
+        let mut world = World::new(on.clone(), Window::new(Some(12_000), None), Provider { limit, ..ENDLESS });
+        let mut done = [false; 4];
+        play(&mut world, &steps, |turn, _| {
+            let actions = turn.proposal.actions;
+            done[0] |= turn.rendering.evicted;
+            done[1] |= actions.truncated;
+            done[2] |= actions.pruned;
+            done[3] |= actions.summarized || turn.known.active.as_ref().is_some_and(|active| active.head.is_some());
+            if choice == 15 {
+                assert_eq!(turn.out, turn.raw);
+            }
+        });
+        let Strategies { eviction, truncate, prune, compaction, .. } = on;
+        assert!(eviction.is_some() || !done[0], "{choice}");
+        assert!(truncate.is_some() || !done[1], "{choice}");
+        assert!(prune.is_some() || !done[2], "{choice}");
+        assert!(compaction.is_some() || !done[3], "{choice}");
+        // Each on its own does what it is for.
+        assert!(eviction.is_none() || done[0], "{choice}");
+        if [13, 11, 7].contains(&choice) {
+            assert!(done.iter().filter(|done| **done).count() == 1, "{choice}: {done:?}");
+        }
+    }
+}
+
+/// Known history is planned from what is remembered of it: its counts are wrong here on purpose, and its texts
+/// are not there to be decoded or counted.
+#[test]
+fn known_history_is_not_counted_again() {
+    let strategies = Strategies {
+        truncate: strategies(0).truncate.map(|settings| crate::config::TruncateSettings {
+            min_gain_tokens: Auto::Fixed(20_000),
+            ..settings
+        }),
+        ..strategies(0)
+    };
+    let window = Window::new(Some(1_000_000), None);
+    let mut world = World::new(strategies.clone(), window, ENDLESS);
+    let mut agent = Agent::new(0, Kind::Tools);
+    (0..170).for_each(|i| drop(agent.step(&call(400, if i % 7 == 0 { 6_000 } else { 4_500 }))));
+    let messages = agent.messages.clone();
+    world.turn(agent.body(&messages, 1));
+    let body = agent.body(&messages, 1);
+    let known = world.store.known(&world.read(&body));
+    assert!(!known.evictions.is_empty());
+
+    // The same items over bytes that hold no text: whatever is decoded or counted now comes out as nothing.
+    let blank = blanked(&body, &read(&body));
+    let conversation = crate::wire::Conversation { body: &blank, ..world.read(&body) };
+    let proposal = planned(&conversation, &known, &strategies, window);
+    let expected = planned(&world.read(&body), &known, &strategies, window);
+    assert_eq!(proposal.tokens, expected.tokens);
+    assert!(proposal.tokens.is_some_and(|tokens| tokens.after > 100_000));
+    assert!(proposal.checkpoint.is_none() && proposal.evictions.is_empty());
+}
+
+fn planned(
+    conversation: &crate::wire::Conversation,
+    known: &crate::compact::Known,
+    strategies: &Strategies,
+    window: Option<Window>,
+) -> crate::compact::plan::Proposal {
+    plan(&Situation {
+        conversation,
+        known,
+        strategies,
+        budget: &Budget::new(strategies, window, None),
+        calibration: 1.0,
+        key: &TextKey([3; 32]),
+        tokens: &Tokens::default(),
+        workspace: None,
+    })
+}
+
+fn blanked(body: &[u8], conversation: &crate::wire::Conversation) -> Vec<u8> {
+    let mut blank = body.to_vec();
+    for item in &conversation.items {
+        assert_ne!(item.facts.text_bytes, 0);
+        blank[item.span.clone()].fill(b' ');
+    }
+    blank
+}
