@@ -241,12 +241,15 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
         return None;
     }
     let due = budget.summary_due(load.tokens, load.messages);
-    let prepared = usable(situation).map(|prepared| merge(situation, &prepared));
-    let ready = prepared.filter(|merged| reaches_target(situation, merged, load));
-    match (due, ready) {
-        (true, Some(ready)) => return Some(ready),
-        (false, Some(_)) => return None,
-        (_, None) => {}
+    if let Some(prepared) = usable(situation) {
+        // Without the edits behind it the request is a little larger, but nothing has to be read for that.
+        if !due && reaches_target(situation, &prepared, load) {
+            return None;
+        }
+        let merged = merge(situation, &prepared);
+        if reaches_target(situation, &merged, load) {
+            return due.then_some(merged);
+        }
     }
     let overflows = !budget.fits(load.tokens);
     let cut = head::cut(situation, load)?;

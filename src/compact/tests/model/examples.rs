@@ -5,10 +5,13 @@ use super::laws::read;
 use super::world::{Provider, Tells, Turn, World};
 use super::{Window, strategies};
 use crate::compact::budget::Budget;
-use crate::compact::plan::{Need, Situation, plan};
+use crate::compact::Known;
+use crate::compact::plan::{Need, Proposal, Situation, plan};
 use crate::compact::rows::TextKey;
-use crate::compact::tokens::Tokens;
-use crate::config::{Auto, Strategies};
+use crate::compact::tokens::{COUNTED, Tokens};
+use crate::config::Strategies;
+use crate::wire::Conversation;
+use crate::wire::conversation::DECODED;
 
 const ENDLESS: Provider = Provider { limit: u64::MAX, factor: 1.0, tells: Tells::Numbers };
 /// Only compaction on, only by messages: 30 and 10.
@@ -109,43 +112,34 @@ fn every_section_that_is_off_contributes_no_edit() {
     }
 }
 
-/// Known history is planned from what is remembered of it: its counts are wrong here on purpose, and its texts
-/// are not there to be decoded or counted.
+/// A megabyte that is known, with evictions and a trim in place, is planned without a look at any text.
 #[test]
-fn known_history_is_not_counted_again() {
-    let strategies = Strategies {
-        truncate: strategies(0).truncate.map(|settings| crate::config::TruncateSettings {
-            min_gain_tokens: Auto::Fixed(20_000),
-            ..settings
-        }),
-        ..strategies(0)
-    };
+fn known_history_is_neither_decoded_nor_counted() {
     let window = Window::new(Some(1_000_000), None);
-    let mut world = World::new(strategies.clone(), window, ENDLESS);
-    let mut agent = Agent::new(0, Kind::Tools);
-    (0..170).for_each(|i| drop(agent.step(&call(400, if i % 7 == 0 { 6_000 } else { 4_500 }))));
-    let messages = agent.messages.clone();
-    world.turn(agent.body(&messages, 1));
-    let body = agent.body(&messages, 1);
-    let known = world.store.known(&world.read(&body));
-    assert!(!known.evictions.is_empty());
+    for (choice, trimmed) in [(0, true), (2 | 4, false)] {
+        let mut world = World::new(strategies(choice), window, ENDLESS);
+        let mut agent = Agent::new(0, Kind::Tools);
+        (0..150).for_each(|i| drop(agent.step(&call(2_000, if i % 7 == 0 { 9_000 } else { 4_500 }))));
+        let messages = agent.messages.clone();
+        for clock in 0..2 {
+            world.turn(agent.body(&messages, clock));
+        }
+        agent.step(&call(20, 100));
+        let last = world.turn(agent.body(&agent.messages, 3));
+        assert!(last.raw.len() > 800_000 && !last.known.evictions.is_empty());
+        assert_eq!(last.known.active.is_some(), trimmed);
 
-    // The same items over bytes that hold no text: whatever is decoded or counted now comes out as nothing.
-    let blank = blanked(&body, &read(&body));
-    let conversation = crate::wire::Conversation { body: &blank, ..world.read(&body) };
-    let proposal = planned(&conversation, &known, &strategies, window);
-    let expected = planned(&world.read(&body), &known, &strategies, window);
-    assert_eq!(proposal.tokens, expected.tokens);
-    assert!(proposal.tokens.is_some_and(|tokens| tokens.after > 100_000));
-    assert!(proposal.checkpoint.is_none() && proposal.evictions.is_empty());
+        let conversation = world.read(&last.raw);
+        let known = world.store.known(&conversation);
+        let (decoded, counted) = (DECODED.get(), COUNTED.get());
+        let proposal = planned(&conversation, &known, &world.strategies, window);
+        assert_eq!((DECODED.get() - decoded, COUNTED.get() - counted), (0, 0), "{choice}");
+        assert!(proposal.tokens.is_some_and(|tokens| tokens.after > 50_000 && tokens.after < tokens.before));
+        assert!(proposal.checkpoint.is_none() && proposal.evictions.is_empty());
+    }
 }
 
-fn planned(
-    conversation: &crate::wire::Conversation,
-    known: &crate::compact::Known,
-    strategies: &Strategies,
-    window: Option<Window>,
-) -> crate::compact::plan::Proposal {
+fn planned(conversation: &Conversation, known: &Known, strategies: &Strategies, window: Option<Window>) -> Proposal {
     plan(&Situation {
         conversation,
         known,
@@ -156,13 +150,4 @@ fn planned(
         tokens: &Tokens::default(),
         workspace: None,
     })
-}
-
-fn blanked(body: &[u8], conversation: &crate::wire::Conversation) -> Vec<u8> {
-    let mut blank = body.to_vec();
-    for item in &conversation.items {
-        assert_ne!(item.facts.text_bytes, 0);
-        blank[item.span.clone()].fill(b' ');
-    }
-    blank
 }
