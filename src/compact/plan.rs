@@ -264,9 +264,15 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
     None
 }
 
-/// The prepared summary, if it stands for more than the active one.
+/// The prepared summary, if it stands for more than the active one. One that points to texts of an
+/// earlier summary is usable only while that one is known: else its texts may be gone with it.
 fn usable(situation: &Situation) -> Option<Arc<Checkpoint>> {
-    situation.known.prepared.clone().filter(|prepared| prepared.summarized() > situation.summarized())
+    let kept = |checkpoint: &Checkpoint| checkpoint.head.as_ref().map_or_else(Vec::new, |head| head.offloaded.clone());
+    let active = situation.known.active.as_deref().map_or_else(Vec::new, kept);
+    let stands =
+        |prepared: &Checkpoint| kept(prepared).split_last().is_none_or(|(_, earlier)| active.starts_with(earlier));
+    let prepared = situation.known.prepared.clone()?;
+    (prepared.summarized() > situation.summarized() && stands(&prepared)).then_some(prepared)
 }
 
 /// A summary with the active checkpoint's edits behind it, and the trims that a cut of the prefix makes free.

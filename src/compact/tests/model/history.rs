@@ -91,6 +91,14 @@ pub struct Agent {
 const TOOLS: [&str; 6] = ["shell", "write_file", "mcp__code__grep", "read_file", "apply_patch", "search"];
 const CUSTOM: usize = 4;
 
+impl Step {
+    /// Whether a request is sent.
+    pub fn sends(&self) -> bool {
+        use Step::{Configure, DeleteStore, Forget, LoseWrites, Restart, Switch};
+        !matches!(self, Switch | Configure(_) | Restart | Forget | DeleteStore | LoseWrites(_))
+    }
+}
+
 impl Agent {
     pub fn new(name: usize, kind: Kind) -> Self {
         let mut agent = Self { name, kind, messages: Vec::new(), sent: Vec::new(), count: name * 100_000 };
@@ -293,8 +301,12 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 fn call() -> impl Strategy<Value = CallSpec> {
-    (0_usize..6, shape(), shape(), prop::bool::weighted(0.2))
-        .prop_map(|(tool, arguments, result, reused)| CallSpec { tool, arguments, result, reused })
+    (0_usize..6, shape(), shape(), prop::bool::weighted(0.2)).prop_map(|(tool, arguments, result, reused)| CallSpec {
+        tool,
+        arguments,
+        result,
+        reused,
+    })
 }
 
 fn words() -> impl Strategy<Value = Words> {

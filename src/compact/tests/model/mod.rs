@@ -7,9 +7,11 @@ mod laws;
 mod store;
 mod world;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use self::history::{Agent, Kind, Step, anything, growth};
 use self::world::{Provider, Tells, Turn, World};
@@ -88,8 +90,7 @@ impl Setup {
             Knows::Nothing => None,
         };
         let (factor, tells) = self.provider;
-        let mut world =
-            World::new(strategies(self.strategies), window, Provider { limit: self.window, factor, tells });
+        let mut world = World::new(strategies(self.strategies), window, Provider { limit: self.window, factor, tells });
         world.delay = self.delay;
         world
     }
@@ -102,8 +103,13 @@ fn setup() -> impl Strategy<Value = Setup> {
     let factor = prop_oneof![3 => Just(1.0), 1 => Just(0.8), 1 => Just(1.4)];
     let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text)];
     (choice, 5_000_u64..12_000, knows, (factor, tells), 0_usize..3, (kind(), kind())).prop_map(
-        |(strategies, window, knows, provider, delay, kinds)| {
-            Setup { strategies, window, knows, provider, delay, kinds: [kinds.0, kinds.1] }
+        |(strategies, window, knows, provider, delay, kinds)| Setup {
+            strategies,
+            window,
+            knows,
+            provider,
+            delay,
+            kinds: [kinds.0, kinds.1],
         },
     )
 }
@@ -178,6 +184,41 @@ proptest! {
     }
 }
 
+/// The sessions reach what they are to test: nothing above holds only because it never happens.
+#[test]
+fn sessions_come_through_every_way() {
+    let mut runner = TestRunner::deterministic();
+    let sessions = (setup(), prop::collection::vec(anything(), 30..40));
+    let mut ways: BTreeMap<&str, usize> = BTreeMap::new();
+    for _ in 0..24 {
+        let (setup, steps) = sessions.new_tree(&mut runner).unwrap().current();
+        let mut session = Session::new(&setup);
+        for step in &steps {
+            session.step(step);
+            let Some(turn) = session.last[session.at_work].as_ref().filter(|_| step.sends()) else { continue };
+            turn.ways().into_iter().for_each(|way| *ways.entry(way).or_default() += 1);
+        }
+    }
+    let wanted = [
+        "checkpoint",
+        "evicted",
+        "folded",
+        "late",
+        "lost",
+        "now",
+        "prepared",
+        "pruned",
+        "recovered",
+        "refused",
+        "shortened",
+        "summarized",
+        "truncated",
+        "untouched",
+    ];
+    let missing: Vec<_> = wanted.iter().filter(|way| !ways.contains_key(**way)).collect();
+    assert!(missing.is_empty(), "{missing:?} never happened: {ways:?}");
+}
+
 fn rare(session: &mut Session, steps: &[Step]) {
     let (mut activations, mut recovered_before, mut raw_before) = (0_u64, false, 0);
     for step in steps {
@@ -196,9 +237,10 @@ fn rare(session: &mut Session, steps: &[Step]) {
             let again = recovered_before && known && little && recovery.rung.is_some();
             assert!(!again, "it overflowed again: {sizes:?}, {:?}, {:?}", turn.load, recovery.goal);
         }
-        recovered_before = turn.recovery.as_ref().is_some_and(|recovery| {
-            recovery.rung.as_ref().is_some_and(|rung| rung.tokens <= recovery.goal.target)
-        });
+        recovered_before = turn
+            .recovery
+            .as_ref()
+            .is_some_and(|recovery| recovery.rung.as_ref().is_some_and(|rung| rung.tokens <= recovery.goal.target));
         let most = 2 * raw.div_ceil(trigger - trigger / 2) + 1;
         assert!(activations <= most, "{activations} activations for {raw} tokens at a trigger of {trigger}");
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::compact::budget::{Budget, Window};
+use crate::compact::estimate;
 use crate::compact::head::{self, Source};
 use crate::compact::ladder::{self, Goal, Rung, Step};
 use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::{Rendering, render};
 use crate::compact::rows::{Checkpoint, Known, Removed, TextKey};
 use crate::compact::tokens::{Calibration, Tokens};
-use crate::compact::estimate;
 use crate::config::Strategies;
 use crate::store::{Batch, CommitError, Stage};
 use crate::wire::memo::Memo;
@@ -78,6 +78,32 @@ pub struct Turn {
     /// All that was committed is there.
     pub stored: bool,
     pub accepted: bool,
+}
+
+impl Turn {
+    /// What happened, by name.
+    pub fn ways(&self) -> Vec<&'static str> {
+        let rung = self.recovery.as_ref().and_then(|recovery| recovery.rung.as_ref());
+        let mut ways: Vec<&str> = self.proposal.actions.names().collect();
+        ways.extend(rung.map_or_else(Vec::new, |rung| rung.actions.names().collect()));
+        ways.push(match self.proposal.summary {
+            Need::No => "none",
+            Need::Ahead { .. } => "ahead",
+            Need::Late { .. } => "late",
+            Need::Now { .. } => "now",
+        });
+        let more = [
+            (self.rendering.checkpoint, "checkpoint"),
+            (self.known.prepared.is_some(), "prepared"),
+            (rung.is_some(), "recovered"),
+            (rung.is_some_and(|rung| rung.actions.truncated), "shortened"),
+            (!self.accepted, "refused"),
+            (!self.stored, "lost"),
+            (self.rendering.edits.is_empty(), "untouched"),
+        ];
+        ways.extend(more.into_iter().filter_map(|(on, way)| on.then_some(way)));
+        ways
+    }
 }
 
 /// What overflow recovery did.
@@ -171,11 +197,7 @@ impl World {
             return Ok(());
         }
         let checkpoint = proposal.checkpoint.clone().map(|(digest, row)| (digest, row, Stage::Activated));
-        self.store.commit(Batch {
-            texts: proposal.texts.clone(),
-            evictions: proposal.evictions.clone(),
-            checkpoint,
-        })
+        self.store.commit(Batch { texts: proposal.texts.clone(), evictions: proposal.evictions.clone(), checkpoint })
     }
 
     /// Background summaries that are done by now become prepared checkpoints.
@@ -230,11 +252,9 @@ impl World {
 
     fn recover(&mut self, situation: &Situation, first: Vec<u8>) -> Recovery {
         let sizes = match self.provider.tells {
-            Tells::Numbers => Sizes {
-                input: Some(self.count(&first)),
-                limit: Some(self.provider.limit),
-                ..Sizes::default()
-            },
+            Tells::Numbers => {
+                Sizes { input: Some(self.count(&first)), limit: Some(self.provider.limit), ..Sizes::default() }
+            }
             Tells::Nothing => Sizes::default(),
         };
         let goal = ladder::goal(&sizes, situation.load().tokens, None);
