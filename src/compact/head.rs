@@ -1,6 +1,6 @@
 //! The message that stands for a summarized prefix: where the prefix ends, and what the message says.
 
-use crate::wire::Role;
+use crate::wire::{Conversation, Role};
 
 use super::budget::KeepTail;
 use super::compose::{Parts, Story, compose, fold_text, offload_text};
@@ -143,11 +143,25 @@ pub fn fold(situation: &Situation, source: Source, keep: u64) -> Option<(Checkpo
     Some((checkpoint(situation, shape), removed))
 }
 
+/// The first `upto` items alone: a head is the same whatever came after what it replaces, since the client
+/// may go back to where that was not there.
+fn replaced<'b>(conversation: &Conversation<'b>, upto: usize) -> Conversation<'b> {
+    let items = conversation.items.iter().take(upto).cloned().collect();
+    Conversation {
+        dialect: conversation.dialect,
+        body: conversation.body,
+        fields: conversation.fields.clone(),
+        lead: conversation.lead.clone(),
+        items,
+    }
+}
+
 fn record(situation: &Situation, upto: usize, source: Source) -> String {
     let counter = |text: &str| situation.tokens.count_text(text) as usize;
+    let replaced = replaced(situation.conversation, upto);
     match source {
         Source::Model(text) => text.to_owned(),
-        Source::Digest => digest(situation.conversation, 0..upto, bounded(situation, DIGEST) as usize, &counter),
+        Source::Digest => digest(&replaced, 0..upto, bounded(situation, DIGEST) as usize, &counter),
     }
 }
 
@@ -164,7 +178,8 @@ struct Said<'s> {
 impl<'s> Said<'s> {
     fn of(situation: &Situation, upto: usize, story: String, source: Source<'s>) -> Self {
         let counter = |text: &str| situation.tokens.count_text(text) as usize;
-        let Situation { conversation, key, .. } = *situation;
+        let key = situation.key;
+        let conversation = &replaced(situation.conversation, upto);
         let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let earlier = situation.known.active.as_deref().and_then(|active| active.head.as_ref());
         // The kept texts are all of the replaced messages, or none: also where offloading was off for a while.

@@ -1,7 +1,7 @@
 //! Plain examples beside the properties, and what known history must not cost.
 
 use super::history::{Agent, CallSpec, Kind, Message, Shape, Step, Words};
-use super::laws::read;
+use super::laws::{read, remembered};
 use super::world::{Provider, Tells, Turn, World};
 use super::{Window, strategies};
 use crate::compact::Known;
@@ -64,6 +64,22 @@ fn a_history_that_comes_long_is_summarized_once_the_summary_is_there() {
     assert_eq!(first.out, first.raw);
     let second = world.turn(agent.body(&messages, 2));
     assert_eq!(read(&second.out).items.len(), 11);
+}
+
+/// What a summary says depends on what it replaces alone: where the client goes back behind a later list, the one
+/// before it is the latest.
+#[test]
+fn a_list_in_the_replaced_part_is_kept_though_a_later_one_was_known() {
+    let mut world = World::new(strategies(BY_MESSAGES), None, ENDLESS);
+    let calls = |count: usize| (0..count).map(|_| call(20, 40));
+    let steps = [Step::Todo].into_iter().chain(calls(10)).chain([Step::Todo]).chain(calls(4)).chain([Step::Peek(5)]);
+    let steps: Vec<Step> = steps.collect();
+    let mut summarized = 0;
+    play(&mut world, &steps, |turn, messages| {
+        remembered(turn, messages);
+        summarized = turn.known.active.as_ref().map_or(0, |active| active.summarized());
+    });
+    assert!((3..23).contains(&summarized), "{summarized}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn same_or_removed(store: &Store, whole: &Value, sent: &Value, head: &str) {
             let mut head = head;
             for (whole, sent) in whole.iter().zip(sent) {
                 let here = std::mem::take(&mut head);
-                let folded = here.len() > 0 && sent.to_string().contains("compactproxy-notice");
+                let folded = !here.is_empty() && sent.to_string().contains("compactproxy-notice");
                 same_or_removed(store, whole, sent, if folded { here } else { "" });
                 head = if folded { "" } else { here };
             }

@@ -70,7 +70,7 @@ pub fn strategies(choice: usize) -> Strategies {
                 .to_owned(),
             min_gain_tokens: if tight { Auto::Fixed(300) } else { Auto::Auto },
         }),
-        prune: (!off(2)).then(|| PruneSettings {
+        prune: (!off(2)).then_some(PruneSettings {
             protect_tokens: if tight { Auto::Fixed(0) } else { Auto::Auto },
             min_gain_tokens: Auto::Auto,
             max_output_chars: 600,
@@ -167,7 +167,7 @@ impl Session {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 20, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// For all histories and mishaps: every turn is valid, recoverable and frozen, and no rule is forgotten.
     #[test]
