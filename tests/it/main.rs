@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
