@@ -16,7 +16,8 @@ pub fn run(config: Config) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| failure(&error))?;
     let mut out = std::io::stdout().lock();
-    let ended = runtime.block_on(demo::run(&mut out, Screen::of_stdout(), async |provider| start(config, provider).await));
+    let ended =
+        runtime.block_on(demo::run(&mut out, Screen::of_stdout(), async |provider| start(config, provider).await));
     match ended {
         Ok(Ending::AllHeld) => Ok(()),
         Ok(Ending::SomeBroken) => Err(Failure::Runtime("not everything that the demo claims held".into())),

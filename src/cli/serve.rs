@@ -36,8 +36,7 @@ pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
     if !config.compacts() {
         return Ok(None);
     }
-    let limits =
-        Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
+    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
     Store::serve(&config.state.url, limits).await.map(Some).map_err(runtime_failure)
 }
 

@@ -15,6 +15,7 @@ use super::headers::BodyHeaders;
 use super::intake::Intake;
 use super::jobs::Jobs;
 use super::origin::{INLINE_BYTES, Incoming, Origin};
+use super::recovery::LEAST_OUTPUT;
 use super::sessions::{Means, Readiness, Sessions};
 use super::tenant::{self, Proof};
 use super::{sidecall, workspace};
@@ -22,7 +23,7 @@ use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
-use crate::compact::{Change, Checkpoint, Known, Removed, client_compaction, estimate, trim};
+use crate::compact::{Change, Checkpoint, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
 use crate::store::{Batch, CommitError, Stage, Store};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
@@ -262,7 +263,7 @@ impl Compactor {
         work.actions.evicted |= rendering.evicted;
         work.actions.checkpoint |= rendering.checkpoint && work.activated.is_none();
         let mut edits = rendering.edits;
-        edits.extend(work.lowered_output(conversation, edits.is_empty()));
+        edits.extend(work.lowered_output(conversation));
         work.set_pieces(edits);
     }
 }
@@ -332,15 +333,14 @@ impl Work {
         origin.strategies.recovery && !origin.strategies.observe && origin.proof == Proof::Known && could
     }
 
-    /// Lowers the client's output limit where the window is known to have no room for it, so that the
-    /// provider need not refuse.
-    fn lowered_output(&mut self, conversation: &Conversation<'_>, untouched: bool) -> Vec<Edit> {
+    /// Lowers the client's output limit where the upstream has told that there is no room for it, so that
+    /// it need not refuse again.
+    fn lowered_output(&mut self, conversation: &Conversation<'_>) -> Vec<Edit> {
         let origin = Arc::clone(&self.origin);
-        let (Some(window), Some(tokens)) = (origin.budget.window, self.tokens) else { return Vec::new() };
-        let (true, Some(asked)) = (origin.strategies.recovery, conversation.max_output()) else { return Vec::new() };
-        let _ = untouched;
-        let room = window.total.saturating_sub(tokens.after + tokens.after / 50 + 16);
-        if asked <= room || room < super::recovery::LEAST_OUTPUT || tokens.after >= window.input {
+        let told = origin.told_total.zip(self.tokens).filter(|_| origin.strategies.recovery);
+        let (Some((total, tokens)), Some(asked)) = (told, conversation.max_output()) else { return Vec::new() };
+        let room = total.saturating_sub(tokens.after + tokens.after / 50 + 16);
+        if asked <= room || room < LEAST_OUTPUT {
             return Vec::new();
         }
         self.actions.output_lowered = true;
@@ -379,6 +379,3 @@ fn floor(config: &Config) -> usize {
         false => planned,
     }
 }
-
-/// The texts of a batch by which removed content stays within reach.
-pub type Texts = Vec<Removed>;

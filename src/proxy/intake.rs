@@ -18,7 +18,7 @@ use super::outcome::Outcome;
 use super::reply::Fault;
 
 /// First allocation for a body that comes in several reads; a promise of the client's is not trusted further.
-const FIRST_ALLOCATION: usize = 1024 * 1024;
+const FIRST_ALLOCATION: usize = 8 * 1024 * 1024;
 
 /// A whole request body, as the client sent it.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ impl Jobs {
         slot.insert(receiver.clone());
         let done = Done { running: self.running.clone(), key };
         let work = work();
-        tokio::task::spawn(async move {
+        tokio::spawn(async move {
             let made = work.await;
             drop(done);
             sender.send_replace(Some(made));

@@ -45,7 +45,12 @@ fn observed(tail: &Tail, stream: bool) -> Observed {
 }
 
 /// The observer of a model list: local servers tell their windows there.
-pub fn of_models(shard: &Arc<Shard>, index: usize, asked: (&str, &HeaderMap), headers: &HeaderMap) -> Option<Box<Watch>> {
+pub fn of_models(
+    shard: &Arc<Shard>,
+    index: usize,
+    asked: (&str, &HeaderMap),
+    headers: &HeaderMap,
+) -> Option<Box<Watch>> {
     let (path, request) = asked;
     let shard = Arc::clone(shard);
     let compactor = shard.proxy.compactor.as_ref()?;
@@ -93,7 +98,8 @@ mod tests {
 
     #[test]
     fn windows_are_read_in_the_forms_of_local_servers() {
-        let read = |text: &str| windows(text.as_bytes()).into_iter().map(|(name, w)| (name, w.total)).collect::<Vec<_>>();
+        let read =
+            |text: &str| windows(text.as_bytes()).into_iter().map(|(name, w)| (name, w.total)).collect::<Vec<_>>();
         let list = r#"{"data":[{"id":"a","max_model_len":32768},{"id":"b"},{"id":"c","meta":{"n_ctx":8192}},{"id":"d","context_length":1}]}"#;
         assert_eq!(read(list), [("a".to_owned(), Some(32768)), ("c".to_owned(), Some(8192))]);
         assert_eq!(read(r#"{"id":"x","context_length":200000}"#), [("x".to_owned(), Some(200_000))]);

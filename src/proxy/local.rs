@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::Proxy;
 use super::reply::{self, ReplyBody};
-use crate::compact::page::{Query, QueryError, lines};
 use crate::compact::TextId;
+use crate::compact::page::{Query, QueryError, lines};
 
 /// Requests below it never go upstream.
 pub const PREFIX: &str = "/_compactproxy/";
@@ -25,7 +25,9 @@ pub fn is_own(path: &str) -> bool {
 
 /// Answers a request for the proxy itself.
 pub async fn serve(proxy: &Proxy, method: &Method, uri: &Uri) -> Response<ReplyBody> {
-    let Some(id) = uri.path().strip_prefix(EVICTED) else { return refuse(StatusCode::NOT_FOUND, "there is nothing here") };
+    let Some(id) = uri.path().strip_prefix(EVICTED) else {
+        return refuse(StatusCode::NOT_FOUND, "there is nothing here");
+    };
     if !matches!(*method, Method::GET | Method::HEAD) {
         return refuse(StatusCode::METHOD_NOT_ALLOWED, "removed texts can only be read");
     }

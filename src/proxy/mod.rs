@@ -103,11 +103,7 @@ impl Proxy {
     }
 
     /// `matcher` says which upstreams are reached through an HTTP proxy.
-    pub fn with_proxies(
-        config: Config,
-        store: Option<Arc<Store>>,
-        matcher: &Matcher,
-    ) -> Result<Arc<Self>, SetupError> {
+    pub fn with_proxies(config: Config, store: Option<Arc<Store>>, matcher: &Matcher) -> Result<Arc<Self>, SetupError> {
         let routes = config.upstreams.iter().map(|upstream| Route::new(Arc::clone(upstream)));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         let mut roots = SystemRoots::default();
@@ -316,7 +312,11 @@ impl Exchange<'_> {
                 Ok(first)
             }
             Step::Rejected(status) => {
-                tracing::warn!(status, upstream = self.route.upstream.name, "a rewritten body was refused: the original goes out");
+                tracing::warn!(
+                    status,
+                    upstream = self.route.upstream.name,
+                    "a rewritten body was refused: the original goes out"
+                );
                 let (pieces, actions) = (work.pieces.take(), std::mem::take(&mut work.actions));
                 match self.try_once(parts, intake, work).await {
                     Ok((_, held)) => {

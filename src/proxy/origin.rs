@@ -46,6 +46,8 @@ pub struct Origin {
     pub store: Option<bool>,
     pub strategies: Arc<Strategies>,
     pub budget: Budget,
+    /// Input and output together, as the upstream itself told.
+    pub told_total: Option<u64>,
     pub calibration: f64,
     pub key: TextKey,
     pub tokens: Tokens,
@@ -87,6 +89,7 @@ impl Origin {
             stream: conversation.fields.stream,
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
+            told_total: None,
             calibration: compactor.store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
             key: compactor.store.text_key(&tenant),
             tokens: Tokens::for_model(Some(&model)),
@@ -97,6 +100,7 @@ impl Origin {
             strategies,
         };
         let window = origin.window(compactor);
+        origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
         origin
     }

@@ -138,13 +138,14 @@ impl Compactor {
         let origin = &work.origin;
         if let Some(hint) = learned(verdict) {
             let known = origin.budget.window;
-            // One sample never halves what is known (some providers print nonsense).
-            let plausible = |new: Option<u64>, old: Option<u64>| new.is_none_or(|new| old.is_none_or(|old| new >= old / 2));
-            let input = known.map(|window| window.input);
-            let total = known.map(|window| window.total);
-            let mut window = self.store.window(&origin.window_key()).unwrap_or_default();
-            if plausible(hint.input, input) && plausible(hint.total, total) {
-                window = LearnedWindow { input: hint.input.or(window.input), total: hint.total.or(window.total) };
+            let told = hint.input.or(hint.total);
+            let halves = told.zip(known).is_some_and(|(told, known)| told < known.input / 2);
+            // One sample never halves what is known: some providers print nonsense.
+            if !halves || self.sessions.doubted(origin.tenant, origin.root, told) {
+                let LearnedWindow { input, total } = self.store.window(&origin.window_key()).unwrap_or_default();
+                // A smaller limit of one kind makes a larger one of the other kind void.
+                let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
+                let window = LearnedWindow { input: hint.input.or(keep(input)), total: hint.total.or(keep(total)) };
                 self.store.learn_window(&origin.window_key(), window);
             }
         }

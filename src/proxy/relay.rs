@@ -76,12 +76,7 @@ impl Relay {
     }
 
     /// Sends `held` before the rest of the source; `trailers` and `failure` are what came behind them.
-    pub fn after(
-        mut self,
-        held: VecDeque<Bytes>,
-        trailers: Option<HeaderMap>,
-        failure: Option<hyper::Error>,
-    ) -> Self {
+    pub fn after(mut self, held: VecDeque<Bytes>, trailers: Option<HeaderMap>, failure: Option<hyper::Error>) -> Self {
         self.held = held;
         self.ready.trailers = trailers;
         if failure.is_some() {

@@ -19,6 +19,8 @@ pub struct Session {
     digest_only: u8,
     /// The last answer reported tokens read from the prompt cache.
     pub warm: bool,
+    /// A limit in an error text that was too small to be believed at once.
+    doubted: Option<u64>,
 }
 
 /// The sessions of all tenants.
@@ -44,6 +46,11 @@ impl Sessions {
     /// Notes whether the provider read the prefix from its cache.
     pub fn warm(&self, tenant: Tenant, root: Digest, warm: bool) {
         self.with(tenant, root, |session| session.warm = warm);
+    }
+
+    /// Whether a limit that seemed too small is told for the second time running.
+    pub fn doubted(&self, tenant: Tenant, root: Digest, limit: Option<u64>) -> bool {
+        self.with(tenant, root, |session| std::mem::replace(&mut session.doubted, limit) == limit)
     }
 
     /// The trigger was reached: a checkpoint was ready, or not.
@@ -102,5 +109,13 @@ mod tests {
         }
         assert_eq!(at(Readiness::Missing), Means::SideCall);
         assert_eq!(sessions.get(Tenant([9; 16]), root), Session::default());
+    }
+
+    #[test]
+    fn an_unlikely_limit_counts_when_it_is_told_twice() {
+        let (sessions, tenant, root) = (Sessions::default(), Tenant([1; 16]), [2; 32]);
+        assert!(!sessions.doubted(tenant, root, Some(4_000)));
+        assert!(!sessions.doubted(tenant, root, Some(8_000)));
+        assert!(sessions.doubted(tenant, root, Some(8_000)));
     }
 }

@@ -50,7 +50,10 @@ pub fn identify(store: &Store, rule: &TenantRule, upstream: &str, headers: &Head
 enum Credential<'h> {
     Opaque(&'h [u8]),
     /// A JWT: it changes every hour, who it speaks for does not.
-    Token { issuer: String, subject: String },
+    Token {
+        issuer: String,
+        subject: String,
+    },
 }
 
 impl<'h> Credential<'h> {

@@ -18,6 +18,6 @@ mod framing;
 mod lifecycle;
 mod outcomes;
 mod tls;
+mod toy_proxy;
 mod transparency;
 mod upgrade;
-mod toy_proxy;

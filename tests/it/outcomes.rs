@@ -22,7 +22,8 @@ async fn outcome(handle: &Metrics) -> String {
             let text = handle.render();
             let mut lines = text.lines().filter(|line| line.starts_with("compactproxy_requests_total{"));
             if let Some(line) = lines.find(|line| !line.ends_with(" 0")) {
-                return line.to_owned();
+                let (_, outcome) = line.split_once("outcome=\"").unwrap();
+                return outcome.split_once('"').unwrap().0.to_owned();
             }
             tokio::task::yield_now().await;
         }
@@ -49,7 +50,7 @@ async fn a_client_that_closes_after_done_has_had_it_all() {
         server.send(format!("{:x}\r\n{event}\r\n", event.len())).await;
         client.until("\n\n").await;
         drop(client);
-        assert_eq!(outcome(&handle).await, format!("compactproxy_requests_total{{outcome=\"{expected}\"}} 1"));
+        assert_eq!(outcome(&handle).await, expected);
         assert_eq!(server.rest().await, b"");
     }
 }
@@ -62,7 +63,7 @@ async fn a_whole_answer_and_a_broken_one_are_told_apart() {
         let (_client, mut server) = stream(&listener, &proxy).await;
         server.send(end).await;
         drop(server);
-        assert_eq!(outcome(&handle).await, format!("compactproxy_requests_total{{outcome=\"{expected}\"}} 1"));
+        assert_eq!(outcome(&handle).await, expected);
     }
 }
 
@@ -75,7 +76,7 @@ async fn a_client_that_leaves_before_any_answer_is_counted() {
     let mut server = listener.accept().await;
     server.head().await;
     drop(client);
-    assert_eq!(outcome(&handle).await, "compactproxy_requests_total{outcome=\"client_gone\"} 1");
+    assert_eq!(outcome(&handle).await, "client_gone");
     assert_eq!(server.rest().await, b"");
 }
 
@@ -85,5 +86,5 @@ async fn a_refused_framing_is_counted() {
     let mut client = connect(proxy.proxy_addr).await;
     client.send("POST /s HTTP/1.1\r\nContent-Length: x\r\n\r\n").await;
     client.rest().await;
-    assert_eq!(outcome(&handle).await, "compactproxy_requests_total{outcome=\"bad_framing\"} 1");
+    assert_eq!(outcome(&handle).await, "bad_framing");
 }

@@ -60,7 +60,6 @@ pub fn with_strategy(mut config: Config) -> Config {
 /// The program, with the folder of its state.
 pub struct Served {
     running: Option<Running>,
-    pub proxy: Arc<Proxy>,
     _state: Option<TempDir>,
 }
 
@@ -91,8 +90,8 @@ pub fn start(mut config: Config) -> Served {
 /// Serves `config` over a store that is kept elsewhere.
 pub fn serve(config: Config, store: Option<Arc<Store>>, state: Option<TempDir>) -> Served {
     let proxy = Proxy::new(config, store).unwrap();
-    let running = server::start(Arc::clone(&proxy), Reports::default()).unwrap();
-    Served { running: Some(running), proxy, _state: state }
+    let running = server::start(proxy, Reports::default()).unwrap();
+    Served { running: Some(running), _state: state }
 }
 
 /// Opens a store; it runs on a thread of its own.
