@@ -20,6 +20,7 @@ REPLAYED = ("checkpoint", "evicted, checkpoint")  # what is said where a checkpo
 EXCEPTIONS = 3  # of about 190 requests
 CHARS_PER_TOKEN = 4  # more than the real figure for this text: raw sizes come out too low, never too high
 
+
 def without_the_proxy(provider):
     """The suite can fail: this is what happens to the same loop directly."""
     session = Session("direct", "planned-direct")
