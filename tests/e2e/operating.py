@@ -39,6 +39,8 @@ def compacted(proxy, session):
 
 def operated(proxy):
     """The admin port, and the end."""
+    status = proxy.process.poll()
+    check("the proxy still runs", status is None, f"it ended with status {status}")
     check("the health command says ready", command("health", "--admin", proxy.admin)[0] == 0)
     with urllib.request.urlopen(f"http://{proxy.admin}/metrics", timeout=20) as response:
         metrics = response.read().decode()
