@@ -4,29 +4,29 @@
 //! ends the stage with what is known so far; the client's own body is always good (L2).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::body::SendBody;
 use super::breaker::Breaker;
-use super::encoding::{Encoding, decode};
+use super::encoding::Encoding;
 use super::headers::BodyHeaders;
-use super::intake::Intake;
-use super::jobs::Jobs;
+use super::intake::{Intake, decoded};
+use super::jobs::{Jobs, Made};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::recovery::LEAST_OUTPUT;
-use super::sessions::{Means, Readiness, Sessions};
+use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::tenant::{self, Proof};
 use super::{sidecall, workspace};
 use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
-use crate::compact::{Change, Checkpoint, Known, client_compaction, estimate, trim};
+use crate::compact::{Change, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
-use crate::store::{Batch, CommitError, Stage, Store};
+use crate::store::{Batch, CommitError, Health, Stage, Store};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, openai_chat};
@@ -43,6 +43,8 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    /// How long a request that would overflow waits for its summary.
+    pub patience: Duration,
     tenant_rule: TenantRule,
     /// Smaller bodies need no look: nothing could be removed from them.
     floor: usize,
@@ -60,7 +62,8 @@ pub struct Work {
     pub tokens: Option<Change>,
     /// The checkpoint that this request activated.
     pub activated: Option<Digest>,
-    pub recoverable: bool,
+    /// Whether the provider could find this request too long, by its bytes alone.
+    pub may_overflow: bool,
 }
 
 impl Compactor {
@@ -71,6 +74,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
             floor: floor(config),
         }
@@ -94,7 +98,7 @@ impl Compactor {
             actions: Actions::default(),
             tokens: None,
             activated: None,
-            recoverable: false,
+            may_overflow: false,
             origin: Arc::clone(&origin),
         };
         let may_plan = origin.proof == Proof::Known && !client_compaction::asks_for_it(&conversation);
@@ -105,7 +109,7 @@ impl Compactor {
             self.place(&mut work, &conversation);
         }
         self.store.remember_forwarded(&origin.tenant, &chain);
-        work.recoverable = work.may_overflow();
+        work.bound();
         Some(work)
     }
 
@@ -120,8 +124,12 @@ impl Compactor {
     /// Decodes and reads the body, off the event loop where it is long and new.
     async fn read(&self, mut incoming: Incoming<'_>) -> Option<Arc<Origin>> {
         let headers = &incoming.parts.headers;
-        let cap = incoming.shard.proxy.config.server.max_body_bytes;
-        incoming.body = decode(Encoding::of(headers)?, &incoming.body, cap).ok()?;
+        let encoding = Encoding::of(headers)?;
+        if encoding != Encoding::Identity {
+            let decoded = decoded(&incoming, encoding).await?;
+            incoming.permit.push(Arc::new(decoded.permit));
+            incoming.body = decoded.body;
+        }
         let body = incoming.body.clone();
         if body.len() < self.floor && !carries_media(&body) {
             return None;
@@ -147,14 +155,18 @@ impl Compactor {
             Some(plan(&origin.situation(conversation, &work.known)))
         };
         let Some(mut proposal) = proposal else { return };
-        work.tokens = proposal.tokens;
         if origin.strategies.observe {
             tracing::info!(actions = ?proposal.actions.names().collect::<Vec<_>>(), tokens = ?proposal.tokens, "observed");
+            return;
+        }
+        // What cannot be kept is not removed: no side call for it, nothing that waits.
+        if self.store.health() != Health::Up {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
+            work.tokens = tokens;
             return;
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
@@ -168,11 +180,12 @@ impl Compactor {
 
     /// Sees to the summary that a proposal needs: begins it, or waits for it.
     async fn provide(&self, work: &Work, proposal: &mut Proposal, chain: &[Digest]) {
-        let (origin, root) = (&work.origin, work.origin.root);
+        let origin = &work.origin;
+        let turn = Turn { tenant: origin.tenant, root: origin.root, tip: chain.last().copied().unwrap_or_default() };
         let (cut, urgent) = match proposal.summary {
             Need::No => {
                 if proposal.actions.summarized {
-                    self.sessions.trigger(origin.tenant, root, Readiness::Ready);
+                    self.sessions.trigger(turn, Readiness::Ready);
                 }
                 return;
             }
@@ -183,7 +196,7 @@ impl Compactor {
             Need::Late { cut } => (cut, false),
             Need::Now { cut } => (cut, true),
         };
-        let means = self.sessions.trigger(origin.tenant, root, Readiness::Missing);
+        let means = self.sessions.trigger(turn, Readiness::Missing);
         let ticket = match means {
             Means::SideCall => sidecall::begin(self, origin, &work.known, cut),
             Means::DigestOnly => None,
@@ -192,20 +205,14 @@ impl Compactor {
             return;
         }
         let made = match ticket {
-            Some(ticket) => ticket.wait(sidecall::PATIENCE).await,
+            Some(ticket) => ticket.wait(self.patience).await,
             None => None,
         };
         self.activate(work, proposal, (cut, made), chain).await;
     }
 
     /// Lays a summary, or the digest in its place, over what is proposed.
-    async fn activate(
-        &self,
-        work: &Work,
-        proposal: &mut Proposal,
-        summary: (usize, Option<Arc<Checkpoint>>),
-        chain: &[Digest],
-    ) {
+    async fn activate(&self, work: &Work, proposal: &mut Proposal, summary: (usize, Made), chain: &[Digest]) {
         let mut known = work.known.clone();
         known.evictions.extend(proposal.evictions.iter().cloned());
         if let Some((_, trimmed)) = &proposal.checkpoint {
@@ -214,7 +221,7 @@ impl Compactor {
         let (cut, made) = summary;
         let laid = work.origin.think(&known, move |situation| {
             let (summary, texts) = match made {
-                Some(made) => ((*made).clone(), Vec::new()),
+                Some(made) => ((*made.checkpoint).clone(), made.texts.to_vec()),
                 None => head::summary(situation, cut, Source::Digest)?,
             };
             let merged = merge(situation, &summary);
@@ -307,7 +314,9 @@ impl Work {
     }
 
     /// Places `edits` in the body; without any, or if they do not fit, the original goes out.
-    pub(super) fn set_pieces(&mut self, edits: Vec<Edit>) {
+    pub(super) fn set_pieces(&mut self, mut edits: Vec<Edit>) {
+        // An output limit stands before the messages or behind them.
+        edits.sort_by_key(|edit| edit.span.start);
         self.pieces = match edits.is_empty() {
             true => None,
             false => splice(&self.origin.body, edits).ok(),
@@ -322,8 +331,22 @@ impl Work {
         self.pieces.as_ref().map_or(self.origin.body.len(), |pieces| total_len(pieces))
     }
 
-    /// Whether the provider could find this request too long, by its bytes alone.
-    fn may_overflow(&self) -> bool {
+    /// Whether an overflow of this request is mended. What an upstream has counted it has also admitted, so a
+    /// token's mere claim is enough.
+    pub fn recovers(&self) -> bool {
+        self.origin.strategies.recovery && !self.origin.strategies.observe
+    }
+
+    /// Takes the client's own body back into use.
+    pub(super) fn send_original(&mut self) {
+        self.pieces = None;
+        self.actions = Actions::default();
+        self.tokens = self.tokens.map(|tokens| Change { after: tokens.before, ..tokens });
+        self.bound();
+    }
+
+    /// Notes whether the body to send could be too long, by its bytes alone.
+    fn bound(&mut self) {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
@@ -333,7 +356,7 @@ impl Work {
                 bound >= window.input.min(window.total) || carries_media(&origin.body)
             }
         };
-        origin.strategies.recovery && !origin.strategies.observe && origin.proof == Proof::Known && could
+        self.may_overflow = self.recovers() && could;
     }
 
     /// Lowers the client's output limit where the upstream has told that there is no room for it, so that

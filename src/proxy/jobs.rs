@@ -9,12 +9,20 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::watch;
 
-use crate::compact::Checkpoint;
+use crate::compact::{Checkpoint, Removed};
 use crate::store::Tenant;
 use crate::wire::Digest;
 
 /// What came of a job: the prepared checkpoint, or nothing.
-pub type Made = Option<Arc<Checkpoint>>;
+pub type Made = Option<Prepared>;
+
+/// A summary that was made.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    pub checkpoint: Arc<Checkpoint>,
+    /// The texts it took out, where the store does not have them yet.
+    pub texts: Arc<[Removed]>,
+}
 
 /// At most this many summaries are made at once; further ones are not begun.
 pub const MAX_RUNNING: usize = 64;

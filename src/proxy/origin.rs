@@ -36,8 +36,8 @@ pub struct Origin {
     pub uri: http::Uri,
     /// The decoded body.
     pub body: Bytes,
-    /// The body's share of the buffer cap.
-    pub permit: Arc<Permit>,
+    /// The share of the buffer cap that the body has, and its decoded copy.
+    pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
     pub proof: Proof,
     pub model: Arc<str>,
@@ -63,7 +63,7 @@ pub struct Incoming<'r> {
     pub index: usize,
     pub parts: &'r Parts,
     pub body: Bytes,
-    pub permit: Arc<Permit>,
+    pub permit: Vec<Arc<Permit>>,
 }
 
 impl Origin {
@@ -83,7 +83,7 @@ impl Origin {
             headers: parts.headers.clone(),
             uri: parts.uri.clone(),
             body: incoming.body.clone(),
-            permit: Arc::clone(&incoming.permit),
+            permit: incoming.permit.clone(),
             tenant,
             proof,
             stream: conversation.fields.stream,

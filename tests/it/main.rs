@@ -15,9 +15,13 @@ mod support;
 
 mod bodies;
 mod errors;
+mod faults;
 mod framing;
 mod lifecycle;
 mod outcomes;
+mod recovery;
+mod side_calls;
+mod state;
 mod tls;
 mod toy_proxy;
 mod transparency;
