@@ -12,6 +12,7 @@ mod provider;
 mod support;
 
 mod bodies;
+mod conversations;
 mod errors;
 mod framing;
 mod lifecycle;
