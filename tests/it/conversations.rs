@@ -2,7 +2,10 @@
 //! they exceed several times.
 
 mod bytes;
+mod chunks;
+mod combinations;
 mod document;
+mod situations;
 mod stage;
 mod walk;
 

@@ -1,5 +1,6 @@
 //! The proxy between a client and the strict provider, over a store that outlives it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub struct Stage {
     pub provider: Provider,
     pub window: u64,
     config: Config,
-    running: Option<(Served, Arc<Store>)>,
+    running: Option<(Served, Option<Arc<Store>>)>,
     folder: TempDir,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -96,10 +97,14 @@ impl Stage {
         stage
     }
 
+    /// The address that clients talk to.
+    pub fn addr(&self) -> SocketAddr {
+        self.running.as_ref().unwrap().0.proxy_addr
+    }
+
     fn start(&mut self) {
         let store = self.config.compacts().then(|| proxy::open(&self.config.state.url));
-        let served = proxy::serve(self.config.clone(), store.clone(), None);
-        self.running = store.map(|store| (served, store));
+        self.running = Some((proxy::serve(self.config.clone(), store.clone(), None), store));
     }
 
     /// Ends the proxy and starts another over the same store.
@@ -116,7 +121,9 @@ impl Stage {
         })
         .await
         .unwrap();
-        store.close().await;
+        if let Some(store) = store {
+            store.close().await;
+        }
     }
 
     /// Deletes the state, with the proxy running or between two runs of it.
@@ -144,8 +151,7 @@ impl Stage {
     /// Sends one request with this credential and reads its answer. Not to be called twice at once.
     pub async fn send_as(&self, credential: &str, body: &Bytes) -> Answered {
         let from = self.provider.requests().len();
-        let addr = self.running.as_ref().unwrap().0.proxy_addr;
-        let request = Request::post(format!("http://{addr}/v1/chat/completions"))
+        let request = Request::post(format!("http://{}/v1/chat/completions", self.addr()))
             .header("authorization", credential)
             .header("content-type", "application/json")
             .body(Full::new(body.clone()));
