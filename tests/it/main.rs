@@ -14,6 +14,7 @@ mod provider;
 mod support;
 
 mod bodies;
+mod conversations;
 mod errors;
 mod faults;
 mod framing;
