@@ -1,8 +1,7 @@
 //! How much fits, and from which size on each strategy acts.
 
-use crate::config::{Auto, CompactionSettings, Keep, PruneSettings, Strategies, TruncateSettings, WindowRule};
+use crate::config::{Auto, CompactionSettings, Keep, PruneSettings, Strategies, TruncateSettings, WindowLimits};
 
-use super::exclusions::glob;
 use super::tokens::{Calibration, PER_MESSAGE};
 
 /// A model's context window in tokens; `input <= total`.
@@ -65,13 +64,8 @@ impl Window {
 
     /// The window of a model: configuration, else what was learned, else the built-in table, else unknown.
     /// A learned number keeps the table's other one only where the table agrees with it.
-    pub fn resolve(rules: &[WindowRule], upstream: &str, model: &str, learned: Option<Learned>) -> Option<Self> {
-        let matching = || {
-            let here = |rule: &&WindowRule| rule.upstream.as_deref().is_none_or(|name| name == upstream);
-            rules.iter().filter(here).filter(|rule| glob(&rule.model, model))
-        };
-        let input = matching().find_map(|rule| rule.input);
-        let total = matching().find_map(|rule| rule.total);
+    pub fn resolve(configured: WindowLimits, model: &str, learned: Option<Learned>) -> Option<Self> {
+        let WindowLimits { input, total } = configured;
         let table = super::windows::built_in(model);
         Self::new(input, total).or_else(|| learned.and_then(|learned| learned.completed(table))).or(table)
     }

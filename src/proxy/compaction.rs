@@ -4,7 +4,7 @@
 //! ends the stage with what is known so far; the client's own body is always good (L2).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -258,7 +258,9 @@ impl Compactor {
         if let Some(folder) = &origin.workspace {
             workspace::write(folder, &batch.texts).await.map_err(|_| CommitError::Failed)?;
         }
+        let started = Instant::now();
         let committed = self.store.commit(&origin.tenant, batch).await;
+        origin.shard.proxy.metrics.committed(started.elapsed());
         if let Err(error) = &committed {
             tracing::warn!(%error, "nothing new is removed from this request");
         }

@@ -35,6 +35,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
+        shard.proxy.metrics.cached(usage.cached_tokens);
         compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
         if let Some(estimated) = estimated {
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);

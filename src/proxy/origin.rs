@@ -148,7 +148,7 @@ impl Origin {
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
         let learned = compactor.store.window(&self.window_key());
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        Window::resolve(&self.shard.proxy.config.windows, &self.upstream, &self.model, learned)
+        Window::resolve(self.shard.proxy.config.window(&self.model, &self.upstream), &self.model, learned)
     }
 
     /// What a window learned from this request's answer belongs to.

@@ -168,7 +168,7 @@ impl<'o> Caller<'o> {
         let key = WindowKey { upstream, model: &model, ..origin.window_key() };
         let learned = compactor.store.window(&key);
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        let window = Window::resolve(&config.windows, upstream, &model, learned);
+        let window = Window::resolve(config.window(&model, upstream), &model, learned);
         // A third is left for the frame, the earlier summary, the answer, and the estimate's error.
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         Self { origin, index, model, room, template: settings.summary_prompt.clone() }
