@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::compaction::{Compactor, Work};
+use super::compaction::Compactor;
 use super::learning::Counted;
 use super::origin::Origin;
 use super::sidecall;
+use super::work::Work;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
 use crate::compact::plan::Actions;
