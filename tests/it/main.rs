@@ -5,6 +5,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,
+    clippy::print_stdout,
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
