@@ -24,6 +24,8 @@ pub struct Learned {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     pub window: Option<Window>,
+    /// The window is what the upstream itself said.
+    pub told: bool,
     /// Output that the client asked for.
     pub output: u64,
     /// A summary is activated at this estimate.
@@ -91,6 +93,7 @@ impl Budget {
         let trigger = compaction.and_then(|settings| summary_trigger(settings, window, output));
         Self {
             window,
+            told: false,
             output,
             trigger,
             trigger_messages: compaction.map(|settings| settings.trigger_messages).filter(|&n| n > 0),
@@ -118,9 +121,10 @@ impl Budget {
         }
     }
 
-    /// What a compaction aims at: half of the trigger, so that it is rare and deep.
+    /// What a compaction aims at: half of the trigger, so that it is rare and deep; half of the window where
+    /// there is no trigger.
     pub fn target(&self) -> Option<u64> {
-        self.trigger.map(|trigger| trigger / 2)
+        self.trigger.or(self.window.map(|window| window.input)).map(|most| most / 2)
     }
 
     /// Whether a summary is due.
@@ -139,7 +143,7 @@ impl Budget {
         self.summary_near(bound, messages)
             || self.trim_due(bound, messages)
             || bound >= self.protect.saturating_add(self.prune_gain)
-            || !self.fits(bound)
+            || self.told && !self.fits(bound)
     }
 
     /// Whether a trim is due.

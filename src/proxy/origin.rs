@@ -102,6 +102,7 @@ impl Origin {
         let window = origin.window(compactor);
         origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
+        origin.budget.told = compactor.store.window(&origin.window_key()).is_some();
         origin
     }
 
