@@ -15,7 +15,9 @@ use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
 use crate::compact::tokens::Tokens;
 use crate::config::{Config, Subject};
-use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, WindowKey};
+use crate::proxy::origin::workspace;
+use crate::proxy::workspace::write;
+use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
 use crate::wire::{Conversation, Dialect, Digest, openai_chat};
@@ -87,6 +89,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let learned = store.window(&key).map(|LearnedWindow { input, total }| Learned { input, total });
     let window = Window::resolve(config.window(&model, upstream), &model, learned);
     let budget = Budget::new(&strategies, window, conversation.max_output());
+    let folder = workspace(&strategies, tenant);
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let known = store.known(&tenant, &chain).await;
     let situation = Situation {
@@ -97,7 +100,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
         calibration: store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
         key: &store.text_key(&tenant),
         tokens: &Tokens::for_model(Some(&model)),
-        workspace: None,
+        workspace: folder.as_deref(),
     };
     let mut proposal = match asks_for_it(conversation) {
         true => Proposal::default(),
@@ -114,7 +117,8 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let activated = checkpoint.is_some();
     let root = chain.first().copied().unwrap_or_default();
     let new = activated || !evictions.is_empty();
-    let refused = new && store.commit(&tenant, Batch { root, texts, evictions, checkpoint }).await.is_err();
+    let batch = Batch { root, texts, evictions, checkpoint };
+    let refused = new && !keep(store, tenant, (folder.as_deref(), batch)).await;
     // What is known already stands, whether or not the store takes more.
     let (actions, tokens, note) = match refused {
         true => (Actions::default(), None, "the store does not take what would be removed"),
@@ -125,6 +129,15 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let actions = Actions { evicted, checkpoint: rendering.checkpoint && (refused || !activated), ..actions };
     let pieces = Some(rendering.edits).filter(|edits| !edits.is_empty()).and_then(|edits| splice(body, edits).ok());
     Compacted { pieces, actions, tokens: tokens.map(|tokens| (tokens.before, tokens.after)), note }
+}
+
+/// Writes what is removed to the workspace, where there is one, and to the store.
+async fn keep(store: &Store, tenant: Tenant, (folder, batch): (Option<&str>, Batch)) -> bool {
+    let written = match folder {
+        Some(folder) => write(folder, &batch.texts).await.is_ok(),
+        None => true,
+    };
+    written && store.commit(&tenant, batch).await.is_ok()
 }
 
 /// The deterministic digest where serving would ask a model.

@@ -160,7 +160,7 @@ impl Origin {
 }
 
 /// `<workspace_dir>/<tenant>`, where removed texts are written as files too.
-fn workspace(strategies: &Strategies, tenant: Tenant) -> Option<String> {
+pub(crate) fn workspace(strategies: &Strategies, tenant: Tenant) -> Option<String> {
     let dir = strategies.eviction.as_ref()?.workspace_dir.as_ref()?;
     let name: String = tenant.0.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(dir.join(name).to_string_lossy().into_owned())

@@ -389,6 +389,37 @@ async fn a_small_request_is_not_held_back() {
     assert_eq!(provider.completions().len(), 1);
 }
 
+/// An edge refuses a body by its length before it has read it.
+#[tokio::test]
+async fn an_early_refusal_is_mended() {
+    let listener = Listener::bind().await;
+    let proxy = crate::support::proxy::start(parsed(&listener.url(), COMPACTION));
+    let body = history("a", 12, 10_000).to_string();
+    let (addr, asked) = (proxy.proxy_addr, body.clone());
+    let client = tokio::spawn(async move { post_with(addr, &[], asked.into()).await });
+    let mut edge = listener.accept().await;
+    edge.head().await;
+    edge.send("HTTP/1.1 413 Request Entity Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    edge.exactly(body.len()).await;
+    drop(edge);
+    // The summary is asked for as well; it is refused.
+    let answer = loop {
+        let mut server = listener.accept().await;
+        let head = server.head().await.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let sent = server.exactly(length.trim().parse().unwrap()).await;
+        let done = String::from_utf8_lossy(&sent).contains("You are a careful engineer.");
+        let answer = if done { "200 OK" } else { "500 No" };
+        server.send(format!("HTTP/1.1 {answer}\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{{}}")).await;
+        if done {
+            assert!(sent.len() < body.len() / 2);
+            break client.await.unwrap();
+        }
+    };
+    assert_eq!((answer.status, answer.text()), (200, "{}"));
+    assert!(answer.actions().contains(&"recovered"));
+}
+
 /// After the hold-back's time the head and the bookkeeping are out, and an error is the client's.
 #[tokio::test]
 async fn what_was_released_is_not_taken_back() {

@@ -199,6 +199,14 @@ fn compact_writes_what_serving_would_send() {
     let unknown = run(folder.path(), &["evicted", "00000000000000000000000000000000"], b"");
     assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(1), 0));
 
+    let workspace = folder.path().join("texts");
+    let with_workspace = sections.replacen('\n', &format!("\nworkspace_dir = \"{}\"\n", workspace.display()), 1);
+    configure(folder.path(), "http://127.0.0.1:9", &with_workspace);
+    let (sent, _) = compact(folder.path(), history("w", 1, 1_000).to_string().as_bytes());
+    assert!(String::from_utf8_lossy(&sent).contains(workspace.to_str().unwrap()), "the pointer names the file");
+    assert_eq!(std::fs::read_dir(&workspace).unwrap().count(), 1);
+    configure(folder.path(), "http://127.0.0.1:9", &sections);
+
     let long = history("b", 8, 40).to_string();
     let (sent, report) = compact(folder.path(), long.as_bytes());
     assert_eq!(report["actions"], json!(["summarized"]), "{report}");
