@@ -89,6 +89,26 @@ async fn after_a_kill_the_same_history_has_the_same_bytes_and_every_text_is_ther
     assert_eq!(provider.violations(), []);
 }
 
+/// What recovery found is stored before it is sent.
+#[tokio::test]
+async fn a_recovered_history_stays_so_after_a_kill() {
+    let provider = Provider::start(Settings { limit: Limit::of(6_000), ..Settings::default() }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), &provider.base_url(), "[compaction]\n");
+    let body = history("a", 12, 900);
+    let mut program = Program::serve(folder.path());
+    assert!(post(program.proxy, "k", &body).await.actions().contains(&"recovered"));
+    program.kill();
+    let program = Program::serve(folder.path());
+    assert_eq!(post(program.proxy, "k", &body).await.actions(), ["checkpoint"]);
+    let sent = attempts(&provider);
+    assert_eq!(sent.len(), 3);
+    assert_eq!(sent[2].body, sent[1].body);
+    for id in ids(&sent[2].body) {
+        assert_eq!(get(program.proxy, &format!("/_compactproxy/evicted/{id}")).await.status, 200);
+    }
+}
+
 async fn readiness(program: &Program) -> (u16, bool) {
     let answer = get(program.admin, "/readyz").await;
     (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap()["degraded"] == true)
