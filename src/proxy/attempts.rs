@@ -5,11 +5,12 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 
 use super::Exchange;
-use super::compaction::{Compactor, Work};
+use super::compaction::Compactor;
 use super::hold::{Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::reply::Fault;
+use super::work::Work;
 use crate::wire::overflow::Verdict;
 
 /// What both attempts are made of.

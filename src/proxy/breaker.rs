@@ -39,8 +39,7 @@ impl Breaker {
         self.with(tenant, upstream, |state| {
             let paused = state.closed_until.is_some_and(|until| now < until);
             let same_hour = state.hour.is_some_and(|start| now.duration_since(start) < HOUR);
-            let spent = same_hour && state.tokens >= HOURLY_TOKENS;
-            !paused && !spent
+            !(paused || same_hour && state.tokens >= HOURLY_TOKENS)
         })
     }
 

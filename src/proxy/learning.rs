@@ -7,11 +7,11 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::Shard;
-use super::compaction::Work;
 use super::encoding::Encoding;
 use super::observe::{Ending, Tail, Watch};
 use super::origin::Origin;
 use super::tenant;
+use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::usage::{self, Observed};
 

@@ -26,6 +26,7 @@ pub mod sidecall;
 pub mod tenant;
 pub mod upgrade;
 pub mod upstream;
+pub mod work;
 pub mod workspace;
 
 use std::sync::Arc;
@@ -41,7 +42,7 @@ use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
-use self::compaction::{Compactor, Work};
+use self::compaction::Compactor;
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
@@ -54,6 +55,7 @@ use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
+use self::work::Work;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;

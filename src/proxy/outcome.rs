@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 
 use super::Shard;
-use super::compaction::Work;
+use super::work::Work;
 use crate::compact::plan::Actions;
 use crate::telemetry::RequestEnd;
 use crate::telemetry::metrics::{OpenStream, Stage};

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::compaction::{Compactor, Work};
+use super::compaction::Compactor;
 use super::learning::Counted;
 use super::origin::Origin;
 use super::sidecall;
+use super::work::Work;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
 use crate::compact::plan::Actions;
@@ -145,7 +146,7 @@ impl Compactor {
             let told = hint.input.or(hint.total);
             let halves = told.zip(known).is_some_and(|(told, known)| told < known.input / 2);
             // One sample never halves what is known: some providers print nonsense.
-            if !halves || self.sessions.doubted(origin.tenant, origin.root, told) {
+            if !halves || self.sessions.doubted(origin.tenant, window_digest(origin), told) {
                 let LearnedWindow { input, total } = self.store.window(&origin.window_key()).unwrap_or_default();
                 // A smaller limit of one kind makes a larger one of the other kind void.
                 let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
@@ -166,6 +167,15 @@ impl Compactor {
         calibration.observe(estimated, reported);
         self.store.learn_calibration(&counted.tenant, &counted.upstream, &counted.model, calibration.factor());
     }
+}
+
+/// Stands for a model's window among the sessions: it is told to one conversation and then to another.
+fn window_digest(origin: &Origin) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("compactproxy 2025 doubted window");
+    for part in [&*origin.upstream, origin.uri.path(), &*origin.model] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    *hasher.finalize().as_bytes()
 }
 
 /// Whether the body would be shorter than the one that was refused.

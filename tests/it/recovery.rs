@@ -14,8 +14,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::support::chat::{
-    attempts, changed, history, next_turn, over, pair, parsed, post, post_with, result, send, side_calls, too_long,
-    with, words,
+    attempts, changed, get, history, ids, next_turn, over, pair, parsed, post, post_with, result, send, side_calls,
+    too_long, with, words,
 };
 use crate::support::wire::{Listener, connect};
 
@@ -254,6 +254,46 @@ async fn a_rewritten_body_that_overflows_is_compacted_deeper() {
     }
 }
 
+/// The built-in table is wrong about this server: an error is judged although its request should have fitted,
+/// and a limit that more than halves what was known counts once it was told twice.
+#[tokio::test]
+async fn a_window_that_is_smaller_than_its_models_is_learned() {
+    let (provider, proxy) = pair(settings(Surface::OpenAi), COMPACTION).await;
+    for (name, attempted) in [("a", 2), ("b", 2), ("c", 1)] {
+        let before = attempts(&provider).len();
+        let body = with(&history(name, 12, 1_000), json!({"model": "gpt-4o"}));
+        let answer = post(proxy.proxy_addr, "k", &body).await;
+        assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+        assert_eq!(attempts(&provider).len(), before + attempted, "{name}");
+    }
+}
+
+/// The numbers do not say whether the input or the output is too long: both are made smaller.
+#[tokio::test]
+async fn what_is_undecidable_is_answered_with_both() {
+    let text = "You passed 4193 input tokens and requested 4000 output tokens. However, the model's context length is \
+                only 8192 tokens, resulting in a maximum input length of 4192 tokens.";
+    let refusal = error(400, text, "BadRequestError", "400");
+    let (provider, proxy) = pair(scripted([refusal]), COMPACTION).await;
+    let body = with(&history("a", 5, 800), json!({"max_tokens": 4_000}));
+    let answer = post(proxy.proxy_addr, "k", &body).await;
+    let sent = attempts(&provider);
+    assert_eq!((answer.status, sent.len()), (200, 2), "{}", answer.text());
+    assert!(sent[1].usage.prompt < sent[0].usage.prompt * 3 / 4);
+    assert!((3_000..4_000).contains(&sent[1].json()["max_tokens"].as_u64().unwrap()));
+    assert!(answer.actions().contains(&"recovered") && answer.actions().contains(&"output-lowered"));
+}
+
+#[tokio::test]
+async fn who_only_observes_sees_the_error() {
+    let sections = "[compaction]\n[[policy]]\nmatch = { model = \"*\" }\nmode = \"observe\"\n";
+    let (provider, proxy) = pair(settings(Surface::OpenAi), sections).await;
+    let body = history("a", 12, 1_000);
+    let answer = post(proxy.proxy_addr, "k", &body).await;
+    assert_eq!((answer.status, attempts(&provider).len()), (400, 1));
+    assert_eq!(answer.body, post(provider.addr(), "k", &body).await.body);
+}
+
 #[tokio::test]
 async fn with_recovery_off_errors_pass() {
     let sections = "[compaction]\n[overflow_recovery]\nenabled = false\n";
@@ -320,6 +360,11 @@ async fn without_a_store_recovery_runs_and_lasts() {
     let next = post(proxy.proxy_addr, "k", &next_turn(&body, "Go on.")).await;
     assert_eq!((next.status, next.actions()), (200, vec!["checkpoint"]));
     assert_eq!(attempts(&provider).len(), 3);
+    let pointers = ids(&attempts(&provider)[2].body);
+    assert!(!pointers.is_empty());
+    for id in pointers {
+        assert_eq!(get(proxy.proxy_addr, &format!("/_compactproxy/evicted/{id}")).await.status, 200);
+    }
     // Nothing is planned that could not be kept: the next conversation overflows first.
     let other = post(proxy.proxy_addr, "k", &history("other", 12, 1_000)).await;
     assert!(other.actions().contains(&"recovered"), "{:?}", other.actions());

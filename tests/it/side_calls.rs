@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use compactproxy::demo::answer::Answer;
+use compactproxy::demo::encoding::Encoding;
 use compactproxy::demo::provider::{Provider, Settings, Verdict};
 use compactproxy::demo::script::{Behaviour, Fault, Gate, Reply, asks_for_summary, error, summary};
 use compactproxy::demo::window::Limit;
@@ -267,7 +268,9 @@ async fn the_configured_prompt_is_used() {
 #[tokio::test]
 async fn a_warm_cache_is_used() {
     let tool = json!({"type": "function", "function": {"name": "execute", "parameters": {"type": "object"}}});
-    for (first, expected) in [(None, HEADING), (Some(Fault::ToolCall), HEADING)] {
+    for (first, encoding) in
+        [(None, Encoding::Identity), (None, Encoding::Gzip), (Some(Fault::ToolCall), Encoding::Identity)]
+    {
         let failed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&failed);
         let behaviour = Behaviour::new(move |request| match (asks_for_summary(request), &first) {
@@ -275,15 +278,16 @@ async fn a_warm_cache_is_used() {
             (true, _) => Reply::Say(Answer::text(summary(request))),
             _ => Reply::Say(Answer::text("Done.")),
         });
-        let settings = Settings { limit: Limit::of(20_000), behaviour, ..Settings::default() };
+        let settings = Settings { limit: Limit::of(20_000), behaviour, encoding, ..Settings::default() };
         let sections = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 20000\n";
         let (provider, proxy) = pair(settings, sections).await;
         let mut body = with(&history("a", 4, 1_500), json!({"tools": [tool], "tool_choice": "auto", "temperature": 0}));
         let mut turn = 4;
         while side_calls(&provider).is_empty() {
             assert!(turn < 20, "the trigger is never reached");
-            let answer = post(proxy.proxy_addr, "k", &body).await;
-            assert_eq!(answer.status, 200, "{}", answer.text());
+            let headers = [("authorization", "Bearer k"), ("accept-encoding", "gzip")];
+            let answer = post_with(proxy.proxy_addr, &headers, body.to_string().into()).await;
+            assert_eq!((answer.status, answer.header("content-encoding") == "gzip"), (200, encoding == Encoding::Gzip));
             let messages = body["messages"].as_array_mut().unwrap();
             messages.extend([call(turn), result(turn, &words(turn as u64 + 90, 2_000))]);
             turn += 1;
@@ -293,17 +297,39 @@ async fn a_warm_cache_is_used() {
         let messages = asked["messages"].as_array().unwrap();
         assert!(messages.len() > 2);
         assert_eq!(messages[..messages.len() - 1], body["messages"].as_array().unwrap()[..messages.len() - 1]);
-        let answer = post(proxy.proxy_addr, "k", &body).await;
-        assert_eq!(answer.status, 200);
-        let mut last = body.clone();
-        for question in ["On.", "And on.", "Further."] {
-            last = next_turn(&last, &format!("{question} {}", words(3, 1_500)));
-            assert_eq!(post(proxy.proxy_addr, "k", &last).await.status, 200);
-        }
+        // The turn at the trigger, asked again until its summary is there.
+        let last = next_turn(&body, &format!("On. {}", words(3, 2_500)));
+        patiently("the summary", async {
+            while !post(proxy.proxy_addr, "k", &last).await.actions().contains(&"summarized") {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
         let sent = attempts(&provider).pop().unwrap();
-        assert!(String::from_utf8_lossy(&sent.body).contains(expected));
+        assert!(String::from_utf8_lossy(&sent.body).contains(HEADING));
         assert_eq!(provider.violations(), []);
     }
+}
+
+/// At the trigger, with room left: unchanged while the summary is made; missed twice running, the digest.
+#[tokio::test]
+async fn a_session_that_is_too_fast_for_its_summaries_gets_the_digest() {
+    let gate = Gate::new();
+    let behaviour =
+        Behaviour::new(|_| Reply::Say(Answer::text("Done."))).with_failing_summaries(Fault::Timeout(gate.clone()));
+    let settings = Settings { limit: Limit::of(20_000), behaviour, ..Settings::default() };
+    let sections = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 20000\n";
+    let (provider, proxy) = pair(settings, sections).await;
+    let mut body = history("a", 14, 1_000);
+    let first = post(proxy.proxy_addr, "k", &body).await;
+    assert_eq!((first.status, first.actions()), (200, vec![]), "it fits: nobody waits");
+    let retried = post(proxy.proxy_addr, "k", &body).await;
+    assert_eq!((retried.status, retried.actions()), (200, vec![]), "the same turn is one miss");
+    body = next_turn(&body, "Go on.");
+    let second = post(proxy.proxy_addr, "k", &body).await;
+    assert_eq!((second.status, second.actions()), (200, vec!["summarized"]));
+    assert_eq!(attempts(&provider).len(), 3);
+    gate.open();
 }
 
 /// What a tool's result says of the rules is a tool's saying: fenced as such in the side call, and the user's
