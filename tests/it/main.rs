@@ -25,6 +25,5 @@ mod recovery;
 mod side_calls;
 mod state;
 mod tls;
-mod toy_proxy;
 mod transparency;
 mod upgrade;
