@@ -27,6 +27,5 @@ mod second_attempts;
 mod side_calls;
 mod state;
 mod tls;
-mod toy_proxy;
 mod transparency;
 mod upgrade;
