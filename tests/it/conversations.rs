@@ -13,7 +13,7 @@ use document::Document;
 use walk::{Report, walk};
 
 /// Turns of a conversation that are walked at most; longer ones are sampled.
-const MOST_TURNS: usize = 60;
+const MOST_TURNS: usize = 40;
 
 async fn walk_all(documents: Vec<Document>) {
     let mut walks = tokio::task::JoinSet::new();
