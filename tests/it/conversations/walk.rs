@@ -39,7 +39,7 @@ pub fn window(document: &Document) -> u64 {
 
 fn window_for(document: &Document, whole: u64) -> u64 {
     let fixed = tokens(&document.body(document.leading()));
-    (whole / 4).clamp(4_096, 16_384).max(fixed * 5 / 2 + 2_500)
+    (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200)
 }
 
 /// Sends every `every`th turn, restarts the proxy half-way, and checks what came to the provider.
@@ -83,6 +83,9 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
         let verdicts: Vec<_> = answered.attempts.iter().map(|attempt| attempt.verdict).collect();
         report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
     }
+    if answered.attempts.len() > 1 + answered.overflows() || answered.overflows() > 1 {
+        report.fault(turn, format!("{} attempts", answered.attempts.len()));
+    }
     report.overflows += answered.overflows();
     report.recoveries += usize::from(answered.did("recovered"));
     report.activations += usize::from(answered.activated());
@@ -103,7 +106,9 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
 fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&Answered, &Split)) {
     let trim_only = !["summarized", "folded", "recovered"].iter().any(|action| answered.did(action));
     let Some((before, after)) = answered.tokens else { return report.fault(turn, "activated without a count") };
+    // Recovery goes by the window that the error tells, not by the trigger.
     let target = stage.budget().target().unwrap();
+    let target = if answered.did("recovered") { target.max(stage.window / 2) } else { target };
     if after >= before {
         report.fault(turn, format!("{before} became {after}"));
     }
