@@ -304,7 +304,9 @@ impl Work {
     }
 
     /// Places `edits` in the body; without any, or if they do not fit, the original goes out.
-    pub(super) fn set_pieces(&mut self, edits: Vec<Edit>) {
+    pub(super) fn set_pieces(&mut self, mut edits: Vec<Edit>) {
+        // An output limit may stand before the conversation.
+        edits.sort_by_key(|edit| edit.span.start);
         self.pieces = match edits.is_empty() {
             true => None,
             false => splice(&self.origin.body, edits).ok(),
