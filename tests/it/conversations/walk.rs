@@ -55,9 +55,6 @@ pub async fn walk(document: &Document, every: usize) -> Report {
         }
         let body = document.body(*count);
         let answered = stage.send(&body).await;
-        if std::env::var_os("WALK").is_some() {
-            eprintln!("{} {turn} {count} {:?} {:?} {:?}", document.name, answered.actions, answered.tokens, answered.attempts.iter().map(|a| (a.verdict, a.usage.prompt, a.body.len())).collect::<Vec<_>>());
-        }
         report.turns += 1;
         judge(&mut report, (document, turn), &body, &answered);
         let sent = Split::of(answered.sent());
@@ -145,7 +142,9 @@ fn bounded(report: &mut Report, stage: &Stage) {
         report.faults.push(format!("{}: no activation", report.name));
     }
     if report.overflows > report.recoveries {
-        report.faults.push(format!("{}: {} overflows, {} recoveries", report.name, report.overflows, report.recoveries));
+        report
+            .faults
+            .push(format!("{}: {} overflows, {} recoveries", report.name, report.overflows, report.recoveries));
     }
 }
 
