@@ -237,10 +237,13 @@ impl Situation<'_> {
 /// The prepared summary to activate where the trigger is reached; else says whether one is needed.
 fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Option<Checkpoint> {
     let budget = situation.budget;
-    if !budget.summary_near(load.tokens, load.messages) {
+    // A window that the upstream itself told is kept to, whatever the triggers are.
+    let clash = budget.told && !budget.fits(load.tokens);
+    if !budget.summary_near(load.tokens, load.messages) && !clash {
         return None;
     }
-    let due = budget.summary_due(load.tokens, load.messages);
+    let due = budget.summary_due(load.tokens, load.messages) || clash;
+    let mut missed = None;
     if let Some(prepared) = usable(situation) {
         // Without the edits behind it the request is a little larger, but nothing has to be read for that.
         if !due && reaches_target(situation, &prepared, load) {
@@ -250,9 +253,15 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
         if reaches_target(situation, &merged, load) {
             return due.then_some(merged);
         }
+        missed = Some(merged);
     }
     let overflows = !budget.fits(load.tokens);
     let cut = head::cut(situation, load)?;
+    if let Some(missed) = missed.filter(|missed| missed.summarized() >= cut) {
+        // The same side call again would bring no other summary.
+        let helps = due && overflows && load_under(situation, &missed).tokens < load.tokens;
+        return helps.then_some(missed);
+    }
     if !overflows && !pays(situation, cut, load) {
         return None;
     }

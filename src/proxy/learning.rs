@@ -7,11 +7,12 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::Shard;
-use super::compaction::Work;
 use super::encoding::Encoding;
 use super::observe::{Ending, Tail, Watch};
+use super::origin::Origin;
 use super::tenant;
-use crate::store::{LearnedWindow, WindowKey};
+use super::work::Work;
+use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::usage::{self, Observed};
 
 /// The observer of an answer to a model call, if there is something to learn from it.
@@ -26,15 +27,36 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
     compactor.store.mark_verified(&origin.tenant);
     let encoding = Encoding::of(headers)?;
     let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
+    // Not the origin itself: it holds the request's body, and an answer may take minutes.
+    let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
+    let counted = Counted::by(&origin);
+    drop(origin);
     Some(Watch::new(encoding, move |ending, tail| {
-        let observed = observed(&tail, origin.stream);
+        let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
-        compactor.sessions.warm(origin.tenant, origin.root, usage.cached_tokens > 0);
+        shard.proxy.metrics.cached(usage.cached_tokens);
+        compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
         if let Some(estimated) = estimated {
-            compactor.calibrate(&origin, estimated.round() as u64, usage.prompt_tokens);
+            compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
     }))
+}
+
+/// Whose estimates a count of the provider's corrects.
+pub struct Counted {
+    pub tenant: Tenant,
+    pub upstream: Arc<str>,
+    pub model: Arc<str>,
+    /// The factor that the estimate was made with.
+    pub calibration: f64,
+}
+
+impl Counted {
+    pub fn by(origin: &Origin) -> Self {
+        let (upstream, model) = (Arc::clone(&origin.upstream), Arc::clone(&origin.model));
+        Self { tenant: origin.tenant, upstream, model, calibration: origin.calibration }
+    }
 }
 
 fn observed(tail: &Tail, stream: bool) -> Observed {

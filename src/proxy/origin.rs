@@ -36,8 +36,8 @@ pub struct Origin {
     pub uri: http::Uri,
     /// The decoded body.
     pub body: Bytes,
-    /// The body's share of the buffer cap.
-    pub permit: Arc<Permit>,
+    /// The share of the buffer cap that the body has, and its decoded copy.
+    pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
     pub proof: Proof,
     pub model: Arc<str>,
@@ -63,7 +63,7 @@ pub struct Incoming<'r> {
     pub index: usize,
     pub parts: &'r Parts,
     pub body: Bytes,
-    pub permit: Arc<Permit>,
+    pub permit: Vec<Arc<Permit>>,
 }
 
 impl Origin {
@@ -83,7 +83,7 @@ impl Origin {
             headers: parts.headers.clone(),
             uri: parts.uri.clone(),
             body: incoming.body.clone(),
-            permit: Arc::clone(&incoming.permit),
+            permit: incoming.permit.clone(),
             tenant,
             proof,
             stream: conversation.fields.stream,
@@ -102,6 +102,7 @@ impl Origin {
         let window = origin.window(compactor);
         origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
+        origin.budget.told = compactor.store.window(&origin.window_key()).is_some();
         origin
     }
 
@@ -148,7 +149,7 @@ impl Origin {
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
         let learned = compactor.store.window(&self.window_key());
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        Window::resolve(&self.shard.proxy.config.windows, &self.upstream, &self.model, learned)
+        Window::resolve(self.shard.proxy.config.window(&self.model, &self.upstream), &self.model, learned)
     }
 
     /// What a window learned from this request's answer belongs to.

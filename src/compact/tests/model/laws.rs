@@ -9,7 +9,7 @@ use crate::compact::plan::{Actions, Need};
 use crate::compact::render::render;
 use crate::compact::rows::{Checkpoint, TextId};
 use crate::demo::profiles::Profile;
-use crate::demo::rules::{Arguments, EmptyText, Rules};
+use crate::demo::rules::{Arguments, Empty, Rules};
 use crate::wire::memo::Memo;
 use crate::wire::{Conversation, Digest, openai_chat};
 
@@ -22,7 +22,7 @@ pub fn valid(turn: &Turn) {
     let (raw, out): (Value, Value) = (json(&turn.raw), json(&turn.out));
     for profile in Profile::ALL {
         for arguments in [Arguments::Opaque, Arguments::Parsed] {
-            let rules = Rules { profile, arguments, empty_text: EmptyText::Rejected };
+            let rules = Rules { profile, arguments, empty: Empty::Nothing };
             if rules.check(&raw).is_ok() {
                 let broken = rules.check(&out).err();
                 assert_eq!(broken, None, "{profile:?}: {}", String::from_utf8_lossy(&turn.out));

@@ -230,7 +230,7 @@ fn rare(session: &mut Session, steps: &[Step]) {
         raw_before = raw;
         activations += u64::from(turn.known.active != turn.before.active);
         let Some(trigger) = turn.budget.trigger else { continue };
-        deep(&session.world, turn, trigger);
+        deep(turn, trigger);
         if let Some(recovery) = &turn.recovery {
             let known = turn.budget.window.is_some_and(|window| window.input == session.world.provider.limit);
             let sizes = [&turn.raw, &recovery.first, &turn.out].map(|body| session.world.count(body));
@@ -247,7 +247,7 @@ fn rare(session: &mut Session, steps: &[Step]) {
 }
 
 /// A summary that was activated by plan brings the estimate down to its target.
-fn deep(world: &World, turn: &Turn, trigger: u64) {
+fn deep(turn: &Turn, trigger: u64) {
     let summarized = turn.proposal.actions.summarized || matches!(turn.proposal.summary, Need::Now { .. });
     if !summarized || !turn.stored || turn.recovery.is_some() {
         return;
@@ -256,5 +256,4 @@ fn deep(world: &World, turn: &Turn, trigger: u64) {
     let summarized = turn.known.active.as_deref().map_or(0, super::Checkpoint::summarized);
     let smallest = super::cuts::boundaries(&raw).into_iter().rfind(|cut| *cut < raw.items.len()) <= Some(summarized);
     assert!(smallest || turn.load.tokens <= trigger / 2, "{:?}, {trigger}, {:?}", turn.load, turn.proposal);
-    let _ = world;
 }

@@ -197,7 +197,8 @@ impl World {
             return Ok(());
         }
         let checkpoint = proposal.checkpoint.clone().map(|(digest, row)| (digest, row, Stage::Activated));
-        self.store.commit(Batch { texts: proposal.texts.clone(), evictions: proposal.evictions.clone(), checkpoint })
+        let (texts, evictions) = (proposal.texts.clone(), proposal.evictions.clone());
+        self.store.commit(Batch { texts, evictions, checkpoint, ..Batch::default() })
     }
 
     /// Background summaries that are done by now become prepared checkpoints.
