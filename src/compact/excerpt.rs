@@ -49,6 +49,10 @@ pub fn fenced(label: &str, nonce: &str, content: &str) -> String {
 
 /// The text before and from its `at`-th character on.
 pub fn split_at_char(text: &str, at: usize) -> (&str, &str) {
+    // Never more characters than bytes: most texts need no count.
+    if text.len() <= at {
+        return (text, "");
+    }
     let byte = text.char_indices().nth(at).map_or(text.len(), |(byte, _)| byte);
     text.split_at_checked(byte).unwrap_or((text, ""))
 }

@@ -61,6 +61,8 @@ const REFUSALS: &[&str] = &[
     "aborted by user",
     "user has specified a rule which prevents",
 ];
+/// Each phrase has one of these: most results have none.
+const MARKS: &[&str] = &["user", "permission", "granted", "tool use was"];
 const APPROVALS: &[&str] = &[
     "user has approved",
     "the user approved",
@@ -90,6 +92,9 @@ pub fn verdict(result: &str) -> Option<Verdict> {
     let (start, _) = split_at_char(result.trim_start(), LOOK_CHARS);
     let start = start.to_lowercase().replace('\u{2019}', "'");
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| start.contains(phrase));
+    if !says(MARKS) {
+        return None;
+    }
     match (says(REFUSALS), says(APPROVALS)) {
         (true, _) => Some(Verdict::Refused),
         (false, true) => Some(Verdict::Granted),

@@ -23,10 +23,12 @@ impl Split {
             messages: Vec<&'b RawValue>,
         }
         let text = std::str::from_utf8(body).unwrap();
-        let messages: Vec<String> =
-            serde_json::from_str::<Body>(text).unwrap().messages.iter().map(|raw| raw.get().to_owned()).collect();
-        let joined = messages.join(",");
-        let (before, after) = text.split_once(&joined).unwrap_or_else(|| panic!("not spliced: {text}"));
+        let raw = serde_json::from_str::<Body>(text).unwrap().messages;
+        let messages: Vec<String> = raw.iter().map(|raw| raw.get().to_owned()).collect();
+        // They are borrowed from the text: their place in it is known.
+        let start = raw[0].get().as_ptr() as usize - text.as_ptr() as usize;
+        let (before, rest) = text.split_at(start);
+        let after = rest.strip_prefix(&messages.join(",")).unwrap_or_else(|| panic!("not spliced: {text}"));
         Self { before: before.to_owned(), after: after.to_owned(), messages }
     }
 
@@ -73,6 +75,9 @@ fn is_system(message: &str) -> bool {
 
 /// Same bytes outside of string values; keys are strings in the same places, so they must not differ.
 fn same_but_strings(raw: &str, sent: &str) -> Result<(), String> {
+    if raw == sent {
+        return Ok(());
+    }
     let (raw, sent) = (segments(raw), segments(sent));
     if raw.len() != sent.len() {
         return Err("another structure".into());

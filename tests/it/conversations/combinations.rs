@@ -27,7 +27,7 @@ async fn a_section_that_is_off_contributes_nothing() {
         let limit = if is_on(3) { Limit::of(window) } else { Limit::default() };
         let stage = Stage::with(window, limit, &toml).await;
         let mut done = Vec::new();
-        for count in document.turns().into_iter().step_by(3) {
+        for count in document.turns().into_iter().step_by(5) {
             let body = document.body(count);
             let answered = stage.send(&body).await;
             assert!(answered.is_well(), "{on:04b} {count}: {answered:?}");

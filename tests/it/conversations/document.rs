@@ -95,6 +95,12 @@ impl Document {
         self.body_of(&self.messages[..count])
     }
 
+    /// The request with the first `count` messages and another member before them.
+    pub fn body_with(&self, member: &str, count: usize) -> Bytes {
+        let body = self.body(count);
+        [b"{", member.as_bytes(), b",", &body[1..]].concat().into()
+    }
+
     /// The request with other messages.
     pub fn body_of(&self, messages: &[String]) -> Bytes {
         let tools = self.tools.as_ref().map_or_else(String::new, |tools| format!("\"tools\":{tools},"));

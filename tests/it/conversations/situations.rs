@@ -2,6 +2,9 @@
 
 use bytes::Bytes;
 
+use compactproxy::config::SHIPPED;
+use compactproxy::demo::window::Limit;
+
 use super::bytes::{Split, not_spliced};
 use super::document::Document;
 use super::stage::{Answered, Loss, Stage};
@@ -191,4 +194,24 @@ async fn losing_the_state_costs_no_message() {
             assert_eq!(Split::of(answered.sent()).messages.last(), document.messages[..*count].last());
         }
     }
+}
+
+/// The limit is lowered and the history compacted in one body, whichever of them comes first in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_limit_before_the_messages_is_lowered_beside_a_checkpoint() {
+    let document = session();
+    // Nobody tells the window but the provider's error.
+    let stage = Stage::with(12_000, Limit::of(12_000), SHIPPED).await;
+    let (mut refused, mut both) = (0, 0);
+    for count in document.turns() {
+        let body = document.body_with(r#""max_completion_tokens":8000"#, count);
+        let answered = stage.send(&body).await;
+        assert!(answered.is_well(), "{count}: {answered:?}");
+        refused += answered.attempts.len() - 1;
+        if answered.did("output-lowered") && answered.did("checkpoint") {
+            both += 1;
+            assert!(Split::of(answered.sent()).head().is_some(), "{count}: {:?}", answered.actions);
+        }
+    }
+    assert!(both > 0 && refused > 0, "{both} with both, {refused} refused");
 }
