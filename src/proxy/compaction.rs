@@ -19,7 +19,7 @@ use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
-use crate::compact::{Change, Known, client_compaction, estimate, trim};
+use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
 use crate::store::{Batch, CommitError, Health, Stage, Store};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
@@ -66,10 +66,14 @@ impl Compactor {
         if chain.is_empty() {
             return None;
         }
-        let known = match origin.proof {
+        let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
+        let mut known = match origin.proof {
             Proof::Known => self.store.known(&origin.tenant, &chain).await,
             Proof::Claimed => Known::default(),
         };
+        if !rewritten {
+            known.evictions = Evictions::default();
+        }
         let mut work = Work {
             known,
             pieces: None,
@@ -79,7 +83,7 @@ impl Compactor {
             may_overflow: false,
             origin: Arc::clone(&origin),
         };
-        let may_plan = origin.proof == Proof::Known && !client_compaction::asks_for_it(&conversation);
+        let may_plan = origin.proof == Proof::Known && rewritten && !client_compaction::asks_for_it(&conversation);
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
         }
@@ -219,15 +223,17 @@ impl Compactor {
         proposal.actions.summarized = true;
     }
 
-    /// The checkpoint in force never applies again: the provider refused it and took the original.
+    /// The checkpoint in force never applies again: the provider refused it and took the original. Evictions alone
+    /// are given up for the session when that has happened twice.
     pub(super) fn quarantine(&self, work: &Work) {
-        let active = work.known.active.as_deref();
-        let digest = active.and_then(|active| {
-            let conversation = work.origin.read().ok()?;
-            Some(conversation.items.get(active.covers.checked_sub(1)?)?.chain)
-        });
+        let origin = &work.origin;
+        let Some(active) = work.known.active.as_deref() else {
+            return self.sessions.refused(origin.tenant, origin.root);
+        };
+        let last = active.covers.checked_sub(1);
+        let digest = origin.read().ok().and_then(|conversation| Some(conversation.items.get(last?)?.chain));
         if let Some(digest) = digest {
-            self.store.quarantine(&work.origin.tenant, &digest);
+            self.store.quarantine(&origin.tenant, &digest);
         }
     }
 

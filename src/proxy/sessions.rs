@@ -9,6 +9,8 @@ use crate::wire::Digest;
 
 /// Requests that go by the digest alone after two misses running.
 const DIGEST_ONLY: u8 = 10;
+/// Refused evictions after which a session is left as it is: no paying twice per turn.
+const MAX_REFUSED: u8 = 2;
 /// Sessions remembered; beyond it the memory is cleared (L8).
 const MAX_SESSIONS: usize = 10_000;
 
@@ -19,6 +21,8 @@ pub struct Session {
     digest_only: u8,
     /// The last answer reported tokens read from the prompt cache.
     pub warm: bool,
+    /// Times that the provider refused evictions and took the original.
+    refused: u8,
     /// A limit in an error text that was too small to be believed at once.
     doubted: Option<u64>,
     /// The last turn that came to the trigger, and how it was served.
@@ -59,6 +63,11 @@ impl Sessions {
         self.with(tenant, root, |session| session.warm = warm);
     }
 
+    /// The provider refused a body without a checkpoint and took the original.
+    pub fn refused(&self, tenant: Tenant, root: Digest) {
+        self.with(tenant, root, |session| session.refused = session.refused.saturating_add(1));
+    }
+
     /// Whether a limit that seemed too small is told for the second time running.
     pub fn doubted(&self, tenant: Tenant, root: Digest, limit: Option<u64>) -> bool {
         self.with(tenant, root, |session| std::mem::replace(&mut session.doubted, limit) == limit)
@@ -94,6 +103,11 @@ pub enum Readiness {
 }
 
 impl Session {
+    /// Whether evictions are still sent.
+    pub fn is_rewritten(&self) -> bool {
+        self.refused < MAX_REFUSED
+    }
+
     fn trigger(&mut self, ready: Readiness) -> Means {
         if self.digest_only > 0 {
             self.digest_only -= 1;

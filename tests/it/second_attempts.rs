@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::encoding::{Encoding, encode};
-use compactproxy::demo::script::{Reply, error};
+use compactproxy::demo::provider::{Settings, Verdict};
+use compactproxy::demo::script::{Behaviour, Reply, error};
+use compactproxy::demo::window::Limit;
 
 use crate::recovery::{COMPACTION, scripted};
 use crate::support::chat::{attempts, history, next_turn, pair, parsed, post, post_with, too_long, words};
@@ -149,4 +151,51 @@ async fn an_early_refusal_is_mended() {
     };
     assert_eq!((answer.status, answer.text()), (200, "{}"));
     assert!(answer.actions().contains(&"recovered"));
+}
+
+/// Several requests with one history overflow at once: the first checkpoint is everybody's.
+#[tokio::test]
+async fn who_overflows_together_is_compacted_alike() {
+    for sections in [COMPACTION, "[compaction]\nmodel = \"other\"\n"] {
+        let settings = Settings { limit: Limit::of(6_000), ..Settings::default() };
+        let (provider, proxy) = pair(settings, sections).await;
+        let (addr, body) = (proxy.proxy_addr, history("a", 12, 1_000));
+        let asking: Vec<_> = (0..5)
+            .map(|_| {
+                let body = body.clone();
+                tokio::spawn(async move { post(addr, "k", &body).await })
+            })
+            .collect();
+        for task in asking {
+            let answer = task.await.unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        }
+        let accepted: Vec<_> =
+            attempts(&provider).into_iter().filter(|sent| sent.verdict == Verdict::Accepted).collect();
+        assert_eq!(accepted.len(), 5);
+        assert!(accepted.iter().all(|sent| sent.body == accepted[0].body));
+        let next = post(addr, "k", &next_turn(&body, "Go on.")).await;
+        assert_eq!((next.status, next.actions()), (200, vec!["checkpoint"]));
+        assert_eq!(provider.violations(), []);
+    }
+}
+
+/// Evictions that the provider will not have are given up: no session pays twice for every turn.
+#[tokio::test]
+async fn refused_evictions_are_given_up() {
+    let behaviour = Behaviour::new(|request| match request.all_text().contains("/_compactproxy/evicted/") {
+        true => error(400, "content was filtered", "invalid_request_error", "filtered"),
+        false => Reply::Say(Answer::text("Done.")),
+    });
+    let sections = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n[compaction]\n";
+    let (provider, proxy) = pair(Settings { behaviour, ..Settings::default() }, sections).await;
+    let mut body = history("a", 2, 1_000);
+    for attempted in [2, 2, 1, 1] {
+        let before = attempts(&provider).len();
+        let answer = post(proxy.proxy_addr, "k", &body).await;
+        assert_eq!((answer.status, answer.actions().len()), (200, 0));
+        assert_eq!(attempts(&provider).len(), before + attempted);
+        assert_eq!(attempts(&provider).pop().unwrap().body, body.to_string());
+        body = next_turn(&body, "Go on.");
+    }
 }
