@@ -22,6 +22,7 @@ mod framing;
 mod lifecycle;
 mod outcomes;
 mod recovery;
+mod refusals;
 mod side_calls;
 mod state;
 mod tls;
