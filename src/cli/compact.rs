@@ -4,19 +4,19 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 use serde_json::json;
 
 use super::{CompactArgs, Failure};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::client_compaction::asks_for_it;
-use crate::compact::head::{self, Source};
-use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
+use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
 use crate::compact::render::render;
 use crate::compact::tokens::Tokens;
 use crate::config::{Config, Subject};
-use crate::proxy::origin::workspace;
-use crate::proxy::workspace::write;
+use crate::proxy::laid::{known_with, lay};
+use crate::proxy::route::{self, Route};
+use crate::proxy::{origin, workspace};
 use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
@@ -81,17 +81,17 @@ async fn compact(config: &Config, body: &Bytes) -> Compacted {
 
 async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversation: &Conversation<'_>) -> Compacted {
     let model = conversation.fields.model.clone().unwrap_or_else(|| "".into());
-    let upstream = config.upstreams.first().map_or("", |upstream| &upstream.name);
-    let subject = Subject { model: &model, upstream, path: PATH, headers: &HeaderMap::new() };
+    let (upstream, path) = destination(config);
+    let subject = Subject { model: &model, upstream, path: &path, headers: &HeaderMap::new() };
     let strategies = config.strategies(&subject);
     let tenant = store.tenant(&[b"single"]);
-    let key = WindowKey { tenant: &tenant, upstream, path: PATH, model: &model, betas: "" };
+    let key = WindowKey { tenant: &tenant, upstream, path: &path, model: &model, betas: "" };
     let learned = store.window(&key).map(|LearnedWindow { input, total }| Learned { input, total });
     let window = Window::resolve(config.window(&model, upstream), &model, learned);
     let budget = Budget::new(&strategies, window, conversation.max_output());
-    let folder = workspace(&strategies, tenant);
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let known = store.known(&tenant, &chain).await;
+    let folder = origin::workspace(&strategies, tenant);
     let situation = Situation {
         conversation,
         known: &known,
@@ -107,7 +107,11 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
         false => plan(&situation),
     };
     if let Need::Late { cut } | Need::Now { cut } = proposal.summary {
-        digest_in_place(&situation, cut, &mut proposal);
+        // The digest where serving would ask a model.
+        let known = known_with(&known, &proposal);
+        if let Some(laid) = lay(&situation.with(&known), cut, None) {
+            laid.over(&mut proposal);
+        }
     }
     if strategies.observe {
         return Compacted { actions: proposal.actions, ..Compacted::original("observed only") };
@@ -118,7 +122,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let root = chain.first().copied().unwrap_or_default();
     let new = activated || !evictions.is_empty();
     let batch = Batch { root, texts, evictions, checkpoint };
-    let refused = new && !keep(store, tenant, (folder.as_deref(), batch)).await;
+    let refused = new && !keep(store, &tenant, folder.as_deref(), batch).await;
     // What is known already stands, whether or not the store takes more.
     let (actions, tokens, note) = match refused {
         true => (Actions::default(), None, "the store does not take what would be removed"),
@@ -131,32 +135,37 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     Compacted { pieces, actions, tokens: tokens.map(|tokens| (tokens.before, tokens.after)), note }
 }
 
-/// Writes what is removed to the workspace, where there is one, and to the store.
-async fn keep(store: &Store, tenant: Tenant, (folder, batch): (Option<&str>, Batch)) -> bool {
-    let written = match folder {
-        Some(folder) => write(folder, &batch.texts).await.is_ok(),
-        None => true,
-    };
-    written && store.commit(&tenant, batch).await.is_ok()
+/// The upstream that serving would choose for such a body, and the path there.
+fn destination(config: &Config) -> (&str, String) {
+    let routes = config.upstreams.iter().map(|upstream| Route::new(Arc::clone(upstream)));
+    let routes = routes.collect::<Result<Vec<_>, _>>().unwrap_or_default();
+    let index = route::choose(&routes, PATH, &HeaderMap::new());
+    let upstream = config.upstreams.get(index).map_or("", |upstream| &*upstream.name);
+    let target = routes.get(index).and_then(|route| route.target(&Uri::from_static(PATH)));
+    (upstream, target.map_or_else(|| PATH.to_owned(), |target| target.path().to_owned()))
 }
 
-/// The deterministic digest where serving would ask a model.
-fn digest_in_place(situation: &Situation, cut: usize, proposal: &mut Proposal) {
-    let mut known = situation.known.clone();
-    known.evictions.extend(proposal.evictions.iter().cloned());
-    if let Some((_, trimmed)) = &proposal.checkpoint {
-        known.active = Some(Arc::clone(trimmed));
+/// Keeps what is removed as serving does: in the workspace too, where one is configured.
+async fn keep(store: &Store, tenant: &Tenant, workspace: Option<&str>, batch: Batch) -> bool {
+    if let Some(folder) = workspace
+        && let Err(error) = workspace::write(folder, &batch.texts).await
+    {
+        tracing::warn!(%error, folder, "nothing is removed");
+        return false;
     }
-    let situation = situation.with(&known);
-    let Some((summary, texts)) = head::summary(&situation, cut, Source::Digest) else { return };
-    let merged = merge(&situation, &summary);
-    let Some(digest) = situation.digest_at(merged.covers) else { return };
-    let after = crate::compact::plan::load_under(&situation, &merged).tokens;
-    if proposal.tokens.is_some_and(|now| after >= now.after) {
-        return;
+    store.commit(tenant, batch).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_upstream_is_the_one_that_serving_would_choose() {
+        let upstream =
+            |name, api| format!("[[upstream]]\nname = \"{name}\"\nbase_url = \"http://h/api\"\napi = \"{api}\"\n");
+        let file = upstream("claude", "anthropic") + &upstream("gpt", "openai") + &upstream("other", "chat");
+        let config = Config::parse(&file, &|_| None).unwrap();
+        assert_eq!(destination(&config), ("gpt", "/api/v1/chat/completions".to_owned()));
     }
-    proposal.checkpoint = Some((digest, Arc::new(merged)));
-    proposal.texts.extend(texts);
-    proposal.actions.summarized = true;
-    proposal.tokens = proposal.tokens.map(|now| crate::compact::Change { after, ..now });
 }

@@ -87,6 +87,11 @@ impl Tokens {
         Self { vocabulary: if cl100k && !newer { Vocabulary::Cl100k } else { Vocabulary::O200k } }
     }
 
+    /// Whether counting can begin at once, without loading the vocabulary.
+    pub fn is_loaded(&self) -> bool {
+        self.vocabulary.slot().get().is_some()
+    }
+
     /// Tokens of a text. Special-token spellings in it count as ordinary text.
     pub fn count_text(&self, text: &str) -> u64 {
         #[cfg(test)]
@@ -208,15 +213,24 @@ fn lead_text(message: &[u8]) -> Option<String> {
     }
 }
 
+static O200K: OnceLock<Option<CoreBPE>> = OnceLock::new();
+static CL100K: OnceLock<Option<CoreBPE>> = OnceLock::new();
+
 impl Vocabulary {
+    fn slot(self) -> &'static OnceLock<Option<CoreBPE>> {
+        match self {
+            Self::O200k => &O200K,
+            Self::Cl100k => &CL100K,
+        }
+    }
+
     /// The loaded vocabulary; `None` if the embedded data cannot be read.
     fn core(self) -> Option<&'static CoreBPE> {
-        static O200K: OnceLock<Option<CoreBPE>> = OnceLock::new();
-        static CL100K: OnceLock<Option<CoreBPE>> = OnceLock::new();
-        match self {
-            Self::O200k => O200K.get_or_init(|| tiktoken_rs::o200k_base().ok()).as_ref(),
-            Self::Cl100k => CL100K.get_or_init(|| tiktoken_rs::cl100k_base().ok()).as_ref(),
-        }
+        let load = || match self {
+            Self::O200k => tiktoken_rs::o200k_base().ok(),
+            Self::Cl100k => tiktoken_rs::cl100k_base().ok(),
+        };
+        self.slot().get_or_init(load).as_ref()
     }
 }
 

@@ -41,6 +41,7 @@ impl Exchange<'_> {
     /// one says nothing of the request.
     async fn compacted(&self, call: &Call<'_>, work: &mut Work, verdict: Verdict, first: Held) -> Held {
         let before = (work.pieces.clone(), work.actions, work.tokens);
+        let planned = work.activated.take();
         let second = match call.compactor.recover(work, verdict).await {
             true => Some(self.try_once(call.parts, call.intake, work).await),
             false => None,
@@ -51,8 +52,16 @@ impl Exchange<'_> {
                 ("recovered", Some(held))
             }
             Some(Ok((_, held))) if is_transient(held.answer.status()) => ("refused", Some(held)),
-            Some(_) => ("failed", None),
+            Some(Ok((step, held))) => {
+                // What the provider does not take is not to be in force at the next turn.
+                if condemns(step, held.answer.status()) && work.activated.is_some() {
+                    call.compactor.quarantine(work);
+                }
+                ("failed", None)
+            }
+            Some(Err(_)) => ("failed", None),
         };
+        work.activated = work.activated.or(planned);
         self.shard.proxy.metrics.recovery_ended(result);
         second.unwrap_or_else(|| {
             (work.pieces, work.actions, work.tokens) = before;
@@ -102,6 +111,11 @@ impl Exchange<'_> {
 /// Whether a rewritten body may be at fault.
 fn refused(work: &Work, status: StatusCode) -> bool {
     work.pieces.is_some() && matches!(status.as_u16(), 400 | 422)
+}
+
+/// Whether the answer to a second attempt speaks against the rung that it was made with.
+fn condemns(step: Step, status: StatusCode) -> bool {
+    matches!(step, Step::Recover(_) | Step::Rejected(_)) || matches!(status.as_u16(), 400 | 422)
 }
 
 /// A refusal that says nothing of the request: the client is to see it and wait.

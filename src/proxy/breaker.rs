@@ -1,10 +1,10 @@
 //! When side calls are not to be made: after failures, after a 429, at a low rate limit, at the
 //! hourly token cap. Kept per tenant and upstream; the client's own requests come first.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::recent::Recent;
 use crate::store::Tenant;
 
 /// Failures running that open the breaker.
@@ -16,37 +16,60 @@ pub const HOURLY_TOKENS: u64 = 4_000_000;
 const HOUR: Duration = Duration::from_secs(3600);
 /// Below this share of the reported request or token limit side calls wait.
 const LOW_SHARE: f64 = 0.1;
-/// Keys remembered (L8).
+/// Keys remembered; beyond it those go that were not used for longest (L8).
 const MAX_KEYS: usize = 10_000;
 
 #[derive(Debug, Default)]
 struct State {
     failures: u32,
-    closed_until: Option<Instant>,
+    /// After failures.
+    paused_until: Option<Instant>,
+    /// By the provider's rate limit.
+    limited_until: Option<Instant>,
     hour: Option<Instant>,
     tokens: u64,
 }
 
 /// The breakers of all tenants and upstreams.
-#[derive(Default)]
 pub struct Breaker {
-    states: Mutex<HashMap<(Tenant, Arc<str>), State>>,
+    states: Mutex<Recent<(Tenant, Arc<str>), State>>,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self { states: Mutex::new(Recent::new(MAX_KEYS)) }
+    }
+}
+
+impl State {
+    /// Neither at the rate limit nor at the cap.
+    fn may_spend(&self, now: Instant) -> bool {
+        let limited = self.limited_until.is_some_and(|until| now < until);
+        let same_hour = self.hour.is_some_and(|start| now.duration_since(start) < HOUR);
+        !(limited || same_hour && self.tokens >= HOURLY_TOKENS)
+    }
 }
 
 impl Breaker {
     /// Whether a side call may be made now.
     pub fn allows(&self, tenant: Tenant, upstream: &Arc<str>, now: Instant) -> bool {
-        self.with(tenant, upstream, |state| {
-            let paused = state.closed_until.is_some_and(|until| now < until);
-            let same_hour = state.hour.is_some_and(|start| now.duration_since(start) < HOUR);
-            !(paused || same_hour && state.tokens >= HOURLY_TOKENS)
-        })
+        self.with(tenant, upstream, |state| state.may_spend(now) && state.paused_until.is_none_or(|until| now >= until))
     }
 
-    /// A side call ended well and cost `tokens`.
-    pub fn succeeded(&self, tenant: Tenant, upstream: &Arc<str>, tokens: u64, now: Instant) {
+    /// Whether a side call may be made for a request that was refused without it: earlier failures do not
+    /// count, the provider's rate limit and the cap do.
+    pub fn allows_recovery(&self, tenant: Tenant, upstream: &Arc<str>, now: Instant) -> bool {
+        self.with(tenant, upstream, |state| state.may_spend(now))
+    }
+
+    /// A side call ended well.
+    pub fn succeeded(&self, tenant: Tenant, upstream: &Arc<str>) {
+        self.with(tenant, upstream, |state| state.failures = 0);
+    }
+
+    /// A side call cost `tokens`, whatever its answer is good for.
+    pub fn spent(&self, tenant: Tenant, upstream: &Arc<str>, tokens: u64, now: Instant) {
         self.with(tenant, upstream, |state| {
-            state.failures = 0;
             if state.hour.is_none_or(|start| now.duration_since(start) >= HOUR) {
                 state.hour = Some(now);
                 state.tokens = 0;
@@ -61,14 +84,14 @@ impl Breaker {
             state.failures += 1;
             if state.failures >= MAX_FAILURES {
                 state.failures = 0;
-                state.closed_until = Some(now + PAUSE);
+                state.paused_until = Some(now + PAUSE);
             }
         });
     }
 
     /// A side call met the provider's rate limit.
     pub fn rate_limited(&self, tenant: Tenant, upstream: &Arc<str>, now: Instant) {
-        self.with(tenant, upstream, |state| state.closed_until = Some(now + PAUSE));
+        self.with(tenant, upstream, |state| state.limited_until = Some(now + PAUSE));
     }
 
     /// Reads the rate limits that an answer of the provider reports, of any call.
@@ -81,11 +104,7 @@ impl Breaker {
 
     fn with<T>(&self, tenant: Tenant, upstream: &Arc<str>, what: impl FnOnce(&mut State) -> T) -> T {
         let mut states = self.states.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let key = (tenant, upstream.clone());
-        if states.len() >= MAX_KEYS && !states.contains_key(&key) {
-            states.clear();
-        }
-        what(states.entry(key).or_default())
+        what(states.entry((tenant, upstream.clone())))
     }
 }
 
@@ -122,6 +141,7 @@ mod tests {
         assert!(breaker.allows(tenant, &upstream, now));
         breaker.failed(tenant, &upstream, now);
         assert!(!breaker.allows(tenant, &upstream, now));
+        assert!(breaker.allows_recovery(tenant, &upstream, now), "a failure elsewhere does not stop a recovery");
         assert!(breaker.allows(tenant, &upstream, now + PAUSE));
         assert!(breaker.allows(Tenant([2; 16]), &upstream, now), "another tenant's breaker is its own");
 
@@ -130,12 +150,15 @@ mod tests {
         assert!(breaker.allows(tenant, &upstream, later));
         breaker.observe(tenant, &upstream, (200, &limits("99")), later);
         assert!(!breaker.allows(tenant, &upstream, later));
+        assert!(!breaker.allows_recovery(tenant, &upstream, later));
 
         let later = later + PAUSE;
-        breaker.succeeded(tenant, &upstream, HOURLY_TOKENS - 1, later);
+        breaker.spent(tenant, &upstream, HOURLY_TOKENS - 1, later);
         assert!(breaker.allows(tenant, &upstream, later));
-        breaker.succeeded(tenant, &upstream, 1, later);
+        breaker.spent(tenant, &upstream, 1, later);
+        breaker.succeeded(tenant, &upstream);
         assert!(!breaker.allows(tenant, &upstream, later));
+        assert!(!breaker.allows_recovery(tenant, &upstream, later));
         assert!(breaker.allows(tenant, &upstream, later + HOUR));
     }
 }

@@ -10,14 +10,16 @@ use super::breaker::Breaker;
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
+use super::laid::{known_with, lay};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::sessions::{Means, Readiness, Sessions, Turn};
-use super::tenant::{self, Proof};
+use super::sidecall::{self, Purpose};
+use super::tenant::{self, Asker, Proof, Verified};
 use super::work::Work;
-use super::{sidecall, workspace};
+use super::workers::Workers;
+use super::workspace;
 use crate::compact::budget::{carries_media, floor_bytes};
-use crate::compact::head::{self, Source};
-use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
+use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
 use crate::compact::render::render;
 use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
@@ -27,6 +29,8 @@ use crate::wire::{Conversation, Digest, openai_chat};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
+/// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
+const COUNTED_INLINE: usize = 4 * 1024;
 /// No window in use is smaller, in tokens.
 const LEAST_WINDOW: u64 = 4_096;
 
@@ -37,9 +41,12 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    pub(super) verified: Verified,
+    /// Decoding, reading and planning off the event loops.
+    pub(super) workers: Workers,
     /// How long a request that would overflow waits for its summary.
     pub patience: Duration,
-    tenant_rule: TenantRule,
+    pub(super) tenant_rule: TenantRule,
     /// Smaller bodies need no look: nothing could be removed from them.
     floor: usize,
 }
@@ -52,6 +59,8 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            verified: Verified::default(),
+            workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
             floor: floor(config),
@@ -87,10 +96,13 @@ impl Compactor {
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
         }
+        if work.tokens.is_none() && work.may_exceed_total(&conversation) {
+            work.tokens = self.count(&work).await;
+        }
         if !origin.strategies.observe {
             self.place(&mut work, &conversation);
         }
-        self.store.remember_forwarded(&origin.tenant, &chain);
+        self.remember(&origin, &chain);
         work.bound();
         Some(work)
     }
@@ -100,7 +112,23 @@ impl Compactor {
         let Some(origin) = self.read(incoming).await else { return };
         let Ok(conversation) = origin.read() else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.store.remember_forwarded(&origin.tenant, &chain);
+        self.remember(&origin, &chain);
+    }
+
+    /// What went whole is remembered, but nothing is written for a mere claim.
+    fn remember(&self, origin: &Origin, chain: &[Digest]) {
+        if origin.proof == Proof::Known {
+            self.store.remember_forwarded(&origin.tenant, chain);
+        }
+    }
+
+    /// Counts a request that was not planned.
+    async fn count(&self, work: &Work) -> Option<Change> {
+        let counted = work.origin.think(&work.known, |situation| {
+            let Change { before, after } = estimate::total(situation);
+            Change { before: situation.calibrated(before), after: situation.calibrated(after) }
+        });
+        counted.await
     }
 
     /// Decodes and reads the body, off the event loop where it is long and new.
@@ -108,7 +136,7 @@ impl Compactor {
         let headers = &incoming.parts.headers;
         let encoding = Encoding::of(headers)?;
         if encoding != Encoding::Identity {
-            let decoded = decoded(&incoming, encoding).await?;
+            let decoded = decoded(&self.workers, &incoming, encoding).await?;
             incoming.permit.push(Arc::new(decoded.permit));
             incoming.body = decoded.body;
         }
@@ -117,12 +145,13 @@ impl Compactor {
             return None;
         }
         let upstream = incoming.shard.proxy.config.upstreams.get(incoming.index)?;
-        let identity = tenant::identify(&self.store, &self.tenant_rule, &upstream.name, headers);
+        let asker = Asker { upstream: &upstream.name, headers, uri: &incoming.parts.uri };
+        let identity = tenant::identify(&self.store, &self.tenant_rule, &self.verified, &asker);
         let salt = identity.tenant.0;
         if openai_chat::read_known(&body, &self.memo, salt, INLINE_BYTES).is_none() {
             let (memo, body) = (Arc::clone(&self.memo), body.clone());
             let read = move || openai_chat::read(&body, &memo, salt).is_ok();
-            tokio::task::spawn_blocking(read).await.ok().filter(|read| *read)?;
+            self.workers.run(read).await.filter(|read| *read)?;
         }
         let conversation = openai_chat::read(&body, &self.memo, salt).ok()?;
         Some(Arc::new(Origin::new(self, &incoming, identity, &conversation)))
@@ -172,7 +201,7 @@ impl Compactor {
                 return;
             }
             Need::Ahead { cut } => {
-                let _ = sidecall::begin(self, origin, &work.known, cut);
+                let _ = sidecall::begin(self, origin, &work.known, cut, Purpose::Planned);
                 return;
             }
             Need::Late { cut } => (cut, false),
@@ -180,7 +209,7 @@ impl Compactor {
         };
         let means = self.sessions.trigger(turn, Readiness::Missing);
         let ticket = match means {
-            Means::SideCall => sidecall::begin(self, origin, &work.known, cut),
+            Means::SideCall => sidecall::begin(self, origin, &work.known, cut, Purpose::Planned),
             Means::DigestOnly => None,
         };
         if means == Means::SideCall && !urgent {
@@ -190,37 +219,17 @@ impl Compactor {
             Some(ticket) => ticket.wait(self.patience).await,
             None => None,
         };
-        self.activate(work, proposal, (cut, made), chain).await;
+        self.activate(work, proposal, (cut, made)).await;
     }
 
     /// Lays a summary, or the digest in its place, over what is proposed.
-    async fn activate(&self, work: &Work, proposal: &mut Proposal, summary: (usize, Made), chain: &[Digest]) {
-        let mut known = work.known.clone();
-        known.evictions.extend(proposal.evictions.iter().cloned());
-        if let Some((_, trimmed)) = &proposal.checkpoint {
-            known.active = Some(Arc::clone(trimmed));
-        }
+    async fn activate(&self, work: &Work, proposal: &mut Proposal, summary: (usize, Made)) {
         let (cut, made) = summary;
-        let laid = work.origin.think(&known, move |situation| {
-            let (summary, texts) = match made {
-                Some(made) => ((*made.checkpoint).clone(), made.texts.to_vec()),
-                None => head::summary(situation, cut, Source::Digest)?,
-            };
-            let merged = merge(situation, &summary);
-            let known = Known { active: Some(Arc::new(merged.clone())), ..situation.known.clone() };
-            let change = estimate::total(&situation.with(&known));
-            let (before, after) = (situation.calibrated(change.before), situation.calibrated(change.after));
-            Some((merged, texts, Change { before, after }))
-        });
-        let Some(Some((merged, texts, change))) = laid.await else { return };
-        let smaller = proposal.tokens.is_none_or(|now| change.after < now.after);
-        let Some(digest) = merged.covers.checked_sub(1).and_then(|last| chain.get(last)).filter(|_| smaller) else {
-            return;
-        };
-        proposal.checkpoint = Some((*digest, Arc::new(merged)));
-        proposal.texts.extend(texts);
-        proposal.tokens = Some(change);
-        proposal.actions.summarized = true;
+        let known = known_with(&work.known, proposal);
+        let laid = work.origin.think(&known, move |situation| lay(situation, cut, made));
+        if let Some(Some(laid)) = laid.await {
+            laid.over(proposal);
+        }
     }
 
     /// The checkpoint in force never applies again: the provider refused it and took the original. Evictions alone
@@ -239,8 +248,15 @@ impl Compactor {
 
     /// Writes removed texts to the workspace, where one is configured, and commits the batch (L5).
     pub(super) async fn commit(&self, origin: &Origin, batch: Batch) -> Result<(), CommitError> {
+        // For a token that is only claimed nothing is written.
+        if origin.proof == Proof::Claimed {
+            return Err(CommitError::Failed);
+        }
         if let Some(folder) = &origin.workspace {
-            workspace::write(folder, &batch.texts).await.map_err(|_| CommitError::Failed)?;
+            workspace::write(folder, &batch.texts).await.map_err(|error| {
+                tracing::warn!(%error, folder, "nothing new is removed from this request");
+                CommitError::Failed
+            })?;
         }
         let started = Instant::now();
         let committed = self.store.commit(&origin.tenant, batch).await;
@@ -267,13 +283,15 @@ fn is_heavy(situation: &Situation) -> bool {
     let Situation { conversation, known, .. } = *situation;
     let covered = known.active.as_deref().map_or(0, |active| active.covers);
     let new = conversation.items.iter().skip(covered).filter(|item| item.facts.tokens.get().is_none());
-    if new.map(|item| item.facts.text_bytes).sum::<usize>() > INLINE_BYTES {
-        return true;
-    }
+    let uncounted: usize = new.map(|item| item.facts.text_bytes).sum();
     let bound = situation.calibrated(estimate::bound(situation));
     let messages = estimate::messages(conversation, known.active.as_deref());
     if !situation.budget.may_act(bound, messages) {
         return false;
+    }
+    // From here on there is counting, for the first time with the vocabulary to load.
+    if uncounted > COUNTED_INLINE || !situation.tokens.is_loaded() {
+        return true;
     }
     let load = situation.load();
     situation.budget.summary_near(load.tokens, load.messages) || trim::could_pay(situation, load)

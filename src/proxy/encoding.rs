@@ -58,10 +58,27 @@ impl Encoding {
 
 /// The decoded body, at most `cap` bytes long. An unencoded one is not copied.
 pub fn decode(encoding: Encoding, body: &Bytes, cap: usize) -> Result<Bytes, DecodeError> {
+    decode_while(encoding, body, cap, |_| true)
+}
+
+/// The same, as long as `admit` takes the bytes that each step adds; it is asked before they are kept.
+pub fn decode_while(
+    encoding: Encoding,
+    body: &Bytes,
+    cap: usize,
+    mut admit: impl FnMut(usize) -> bool,
+) -> Result<Bytes, DecodeError> {
     let Some(mut decoder) = Decoder::new(encoding, cap) else { return Ok(body.clone()) };
     let mut out = Vec::new();
-    decoder.feed(body.clone(), |piece| out.extend_from_slice(piece));
-    decoder.finish(|piece| out.extend_from_slice(piece))?;
+    let mut keep = |piece: &[u8]| {
+        let admitted = admit(piece.len());
+        if admitted {
+            out.extend_from_slice(piece);
+        }
+        admitted
+    };
+    decoder.take(body.clone(), &mut keep);
+    decoder.end(&mut keep)?;
     Ok(Bytes::from(out))
 }
 
@@ -94,15 +111,30 @@ impl Decoder {
     }
 
     /// Hands on what `data` completes.
-    pub fn feed(&mut self, data: Bytes, sink: impl FnMut(&[u8])) {
+    pub fn feed(&mut self, data: Bytes, mut sink: impl FnMut(&[u8])) {
+        self.take(data, |piece| {
+            sink(piece);
+            true
+        });
+    }
+
+    /// Hands on the rest. An error if the encoded bytes were not whole or the cap was reached.
+    pub fn finish(self, mut sink: impl FnMut(&[u8])) -> Result<(), DecodeError> {
+        self.end(|piece| {
+            sink(piece);
+            true
+        })
+    }
+
+    /// [`feed`](Self::feed) into a sink that may refuse, which ends it as the cap does.
+    fn take(&mut self, data: Bytes, sink: impl FnMut(&[u8]) -> bool) {
         let Some(first) = data.first().copied() else { return };
         let encoding = self.encoding;
         self.inner.get_or_insert_with(|| Inner::new(encoding, first)).feed().queue.push_back(data);
         self.drain(sink);
     }
 
-    /// Hands on the rest. An error if the encoded bytes were not whole or the cap was reached.
-    pub fn finish(mut self, sink: impl FnMut(&[u8])) -> Result<(), DecodeError> {
+    fn end(mut self, sink: impl FnMut(&[u8]) -> bool) -> Result<(), DecodeError> {
         let Some(inner) = &mut self.inner else { return Err(DecodeError::Broken) };
         inner.feed().ended = true;
         let ended = self.drain(sink);
@@ -114,7 +146,7 @@ impl Decoder {
     }
 
     /// Decodes what is at hand; `true` at the end of the encoded bytes.
-    fn drain(&mut self, mut sink: impl FnMut(&[u8])) -> bool {
+    fn drain(&mut self, mut sink: impl FnMut(&[u8]) -> bool) -> bool {
         let Some(inner) = self.inner.as_mut().filter(|_| self.failed.is_none()) else { return false };
         // The source never waits for anybody else, so nobody needs to be woken.
         let mut cx = Context::from_waker(Waker::noop());
@@ -130,7 +162,10 @@ impl Decoder {
                 }
                 Poll::Ready(Ok(())) => {
                     self.left -= buf.filled().len();
-                    sink(buf.filled());
+                    if !sink(buf.filled()) {
+                        self.failed = Some(DecodeError::TooLarge);
+                        return false;
+                    }
                 }
                 Poll::Ready(Err(_)) => {
                     self.failed = Some(DecodeError::Broken);

@@ -68,6 +68,34 @@ fn the_cap_is_exact_and_broken_bodies_are_refused() {
     }
 }
 
+/// A small body that becomes a large one takes its share of the buffers step by step.
+#[tokio::test]
+async fn a_refused_step_ends_the_decoding() {
+    let plain = Bytes::from(vec![0; 1 << 20]);
+    for (encoding, encoded) in encoded_zeros(&plain).await {
+        let (mut admitted, mut asked) = (0, 0);
+        let decoded = decode_while(encoding, &encoded, usize::MAX, |bytes| {
+            asked += bytes;
+            let fits = admitted + bytes <= 100_000;
+            admitted += if fits { bytes } else { 0 };
+            fits
+        });
+        assert_eq!(decoded, Err(DecodeError::TooLarge), "{encoding:?}");
+        assert!(asked <= 100_000 + STEP && admitted > 0, "{encoding:?}: {asked}");
+    }
+}
+
+async fn encoded_zeros(plain: &Bytes) -> Vec<(Encoding, Bytes)> {
+    use crate::demo::encoding::{Encoding as Demo, encode};
+    let mut all = Vec::new();
+    for (encoding, demo) in
+        [(Encoding::Gzip, Demo::Gzip), (Encoding::Brotli, Demo::Brotli), (Encoding::Zstd, Demo::Zstd)]
+    {
+        all.push((encoding, encode(demo, std::slice::from_ref(plain)).await.unwrap().concat().into()));
+    }
+    all
+}
+
 #[test]
 fn deflate_without_its_wrapper_and_gzip_in_two_members_decode() {
     let raw = read_all(enc::DeflateEncoder::new(&b"hello hello hello"[..]));

@@ -2,7 +2,7 @@
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::route::Route;
@@ -28,7 +28,8 @@ pub enum BodyHeaders {
     Rewritten(u64),
 }
 
-/// The headers for the upstream. `Trailer` stays: it announces what the body's end will bring.
+/// The headers for the upstream. `Trailer` announces what the body's end will bring: it stays with the
+/// client's own bytes.
 /// `Host` is set in its place for plain HTTP; over TLS the client adds it where the protocol turns out
 /// to be HTTP/1.
 pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialect>, body: BodyHeaders) -> HeaderMap {
@@ -42,7 +43,7 @@ pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialec
             || match body {
                 BodyHeaders::Kept => false,
                 BodyHeaders::TakenIn => *name == EXPECT,
-                BodyHeaders::Rewritten(_) => *name == EXPECT || *name == CONTENT_ENCODING || *name == CONTENT_LENGTH,
+                BodyHeaders::Rewritten(_) => [EXPECT, CONTENT_ENCODING, CONTENT_LENGTH, TRAILER].contains(name),
             }
             || (route.key.is_some() && (*name == AUTHORIZATION || *name == API_KEY))
     });
@@ -175,7 +176,8 @@ mod tests {
 
     #[test]
     fn a_rewritten_body_loses_its_encoding_and_gets_its_length() {
-        let headers = map(&[("content-encoding", "zstd"), ("content-length", "9"), ("accept", "*/*")]);
+        let headers =
+            map(&[("content-encoding", "zstd"), ("content-length", "9"), ("trailer", "x-sum"), ("accept", "*/*")]);
         let out = to_upstream(headers, &Route::for_tests("http://h"), None, BodyHeaders::Rewritten(120));
         assert_eq!(lines(&out), [("accept", "*/*"), ("host", "h"), ("content-length", "120")]);
     }

@@ -60,7 +60,6 @@ pub enum Step {
 }
 
 /// The hold-back of one response. Fed until a final step, then opened by [`Hold::into_held`].
-#[derive(Debug)]
 pub struct Hold {
     sent: Sent,
     state: State,
@@ -68,7 +67,6 @@ pub struct Hold {
     held_bytes: usize,
 }
 
-#[derive(Debug)]
 enum State {
     AwaitingHead,
     /// An error status whose whole body is read.

@@ -12,17 +12,17 @@ use http_body_util::BodyExt;
 use super::Proxy;
 use super::body::{Framing, Pieces, SendBody, Spilled};
 use super::budget::Permit;
-use super::encoding::{Encoding, decode};
+use super::encoding::{Encoding, decode_while};
 use super::headers::BYPASS;
 use super::origin::Incoming;
 use super::outcome::Outcome;
 use super::reply::Fault;
+use super::workers::Workers;
 
 /// First allocation for a body that comes in several reads; a promise of the client's is not trusted further.
 const FIRST_ALLOCATION: usize = 8 * 1024 * 1024;
 
 /// A whole request body, as the client sent it.
-#[derive(Debug)]
 pub struct Intake {
     /// The original bytes, still encoded if `content-encoding` says so.
     pub body: Bytes,
@@ -76,10 +76,15 @@ pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) 
     }
 }
 
-/// An AWS signature covers the body's hash: such a request is not to be changed.
+/// Headers that hold a digest or a signature of the body's bytes.
+const OVER_THE_BODY: [&str; 6] =
+    ["content-digest", "digest", "content-md5", "x-amz-content-sha256", "signature-input", "signature"];
+
+/// A signature or a digest covers the body's bytes: such a request is not to be changed.
 fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
     let in_header = |value: &http::HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"AWS4-");
-    headers.get_all(AUTHORIZATION).iter().any(in_header)
+    OVER_THE_BODY.iter().any(|name| headers.contains_key(*name))
+        || headers.get_all(AUTHORIZATION).iter().any(in_header)
         || query.is_some_and(|query| query.to_ascii_lowercase().contains("x-amz-signature="))
 }
 
@@ -90,15 +95,16 @@ pub struct Decoded {
 }
 
 /// Decodes a body on a thread where it delays nobody. `None`: it is not what its encoding says, or the copy
-/// would be over a cap.
-pub async fn decoded(incoming: &Incoming<'_>, encoding: Encoding) -> Option<Decoded> {
+/// would be over a cap. The copy's share of the buffers grows with it.
+pub async fn decoded(workers: &Workers, incoming: &Incoming<'_>, encoding: Encoding) -> Option<Decoded> {
     let proxy = &incoming.shard.proxy;
-    let cap = proxy.config.server.max_body_bytes.min(proxy.budget.free());
-    let body = incoming.body.clone();
-    let decoded = tokio::task::spawn_blocking(move || decode(encoding, &body, cap).ok());
-    let body = decoded.await.ok()??;
+    let (body, cap) = (incoming.body.clone(), proxy.config.server.max_body_bytes);
     let mut permit = Permit::empty(&proxy.budget);
-    permit.grow(body.len()).then_some(Decoded { body, permit })
+    let work = move || {
+        let body = decode_while(encoding, &body, cap, |bytes| permit.grow(bytes)).ok()?;
+        Some(Decoded { body, permit })
+    };
+    workers.run(work).await?
 }
 
 /// Takes the body in. `idle`: how long the client may be silent in between.
@@ -200,6 +206,9 @@ mod tests {
         assert_eq!(look(&[json, ("x-compactproxy-bypass", "1")], None), Look::Remember);
         assert!(permitted(&[json, ("x-compactproxy-bypass", "0")], None));
         assert!(!permitted(&[json, ("authorization", "AWS4-HMAC-SHA256 Credential=x")], None));
+        for name in OVER_THE_BODY {
+            assert!(!permitted(&[json, (name, "x")], None), "{name}");
+        }
         assert!(!permitted(&[json], Some("X-Amz-Signature=00")));
     }
 }

@@ -17,7 +17,7 @@ use crate::wire::Digest;
 pub type Made = Option<Prepared>;
 
 /// A summary that was made.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Prepared {
     pub checkpoint: Arc<Checkpoint>,
     /// The texts it took out, where the store does not have them yet.

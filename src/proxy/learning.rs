@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use serde_json::Value;
 
 use super::Shard;
 use super::encoding::Encoding;
 use super::observe::{Ending, Tail, Watch};
 use super::origin::Origin;
-use super::tenant;
+use super::tenant::{self, Asker, Proof};
 use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::usage::{self, Observed};
@@ -24,12 +24,14 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
     if !status.is_success() {
         return None;
     }
-    compactor.store.mark_verified(&origin.tenant);
+    if let Some(mark) = origin.mark {
+        compactor.verified.accept(mark);
+    }
     let encoding = Encoding::of(headers)?;
     let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
     // Not the origin itself: it holds the request's body, and an answer may take minutes.
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
-    let counted = Counted::by(&origin);
+    let (counted, proof) = (Counted::by(&origin), origin.proof);
     drop(origin);
     Some(Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
@@ -37,7 +39,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         shard.proxy.metrics.cached(usage.cached_tokens);
         compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
-        if let Some(estimated) = estimated {
+        if let Some(estimated) = estimated.filter(|_| proof == Proof::Known) {
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
     }))
@@ -70,16 +72,18 @@ fn observed(tail: &Tail, stream: bool) -> Observed {
 pub fn of_models(
     shard: &Arc<Shard>,
     index: usize,
-    asked: (&str, &HeaderMap),
+    asked: (&Uri, &HeaderMap),
     headers: &HeaderMap,
 ) -> Option<Box<Watch>> {
-    let (path, request) = asked;
+    let (uri, request) = asked;
     let shard = Arc::clone(shard);
     let compactor = shard.proxy.compactor.as_ref()?;
     let upstream = shard.proxy.config.upstreams.get(index)?.name.clone();
-    let rule = &shard.proxy.config.state.tenant;
-    let tenant = tenant::identify(&compactor.store, rule, &upstream, request).tenant;
-    let base = path.split("/models").next()?.to_owned();
+    let asker = Asker { upstream: &upstream, headers: request, uri };
+    let identity = tenant::identify(&compactor.store, &compactor.tenant_rule, &compactor.verified, &asker);
+    // Some providers list their models to anybody: such an answer is no proof either.
+    let tenant = Some(identity.tenant).filter(|_| identity.proof == Proof::Known)?;
+    let base = uri.path().split("/models").next()?.to_owned();
     Some(Watch::new(Encoding::of(headers)?, move |ending, tail| {
         if ending != Ending::Complete || !tail.is_whole() {
             return;

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use super::Proxy;
+use super::budget::Permit;
 use super::reply::{self, ReplyBody};
 use crate::compact::TextId;
 use crate::compact::page::{Query, QueryError, lines};
@@ -17,6 +18,9 @@ pub const PREFIX: &str = "/_compactproxy/";
 const EVICTED: &str = "/_compactproxy/evicted/";
 /// Reads of removed texts in one second, of all clients together.
 pub const READS_A_SECOND: u32 = 200;
+
+/// Pages that are cut or searched at once; others wait.
+pub const MAX_PAGES: usize = 2;
 
 /// Whether a path is the proxy's own.
 pub fn is_own(path: &str) -> bool {
@@ -41,10 +45,31 @@ pub async fn serve(proxy: &Proxy, method: &Method, uri: &Uri) -> Response<ReplyB
         Ok(None) => return unknown(),
         Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
     };
-    match query(uri).and_then(|query| query.page(&text)) {
-        Ok(page) => paged(&text, page),
-        Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    let query = match query(uri) {
+        Ok(query) => query,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let mut permit = Permit::empty(&proxy.budget);
+    if !permit.grow(text.len()) {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "the proxy's buffers are full: try again later");
     }
+    // A pattern over a long text takes its time.
+    let work = move || {
+        let _share = permit;
+        query.page(&text).map(|page| Page { lines: lines(&text), chars: text.chars().count(), text: page })
+    };
+    match proxy.pages.run(work).await {
+        Some(Ok(page)) => paged(page),
+        Some(Err(error)) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+        None => refuse(StatusCode::SERVICE_UNAVAILABLE, "the text could not be searched"),
+    }
+}
+
+/// What is asked for of a text, and the whole text's totals.
+struct Page {
+    text: String,
+    lines: usize,
+    chars: usize,
 }
 
 fn query(uri: &Uri) -> Result<Query, QueryError> {
@@ -56,9 +81,9 @@ fn query(uri: &Uri) -> Result<Query, QueryError> {
     }))
 }
 
-fn paged(text: &str, page: String) -> Response<ReplyBody> {
-    let mut response = reply::own(StatusCode::OK, "text/plain; charset=utf-8", page);
-    for (name, total) in [("x-compactproxy-lines", lines(text)), ("x-compactproxy-chars", text.chars().count())] {
+fn paged(page: Page) -> Response<ReplyBody> {
+    let mut response = reply::own(StatusCode::OK, "text/plain; charset=utf-8", page.text);
+    for (name, total) in [("x-compactproxy-lines", page.lines), ("x-compactproxy-chars", page.chars)] {
         response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from(total));
     }
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));

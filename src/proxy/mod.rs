@@ -12,11 +12,13 @@ pub mod hold;
 pub mod holding;
 pub mod intake;
 pub mod jobs;
+pub mod laid;
 pub mod learning;
 pub mod local;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+pub mod recent;
 pub mod recovery;
 pub mod relay;
 pub mod reply;
@@ -27,6 +29,7 @@ pub mod tenant;
 pub mod upgrade;
 pub mod upstream;
 pub mod work;
+pub mod workers;
 pub mod workspace;
 
 use std::sync::Arc;
@@ -48,7 +51,7 @@ use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
-use self::local::{PerSecond, READS_A_SECOND};
+use self::local::{MAX_PAGES, PerSecond, READS_A_SECOND};
 use self::observe::Watch;
 use self::outcome::{Outcome, Record};
 use self::relay::Relay;
@@ -56,6 +59,7 @@ use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
 use self::work::Work;
+use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -72,6 +76,7 @@ pub struct Proxy {
     /// How long the beginning of an answer is held back at most.
     pub hold_time: Duration,
     reads: PerSecond,
+    pages: Workers,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -118,9 +123,9 @@ impl Proxy {
         let budget = Budget::new(config.server.max_buffered_bytes);
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
-        let reads = PerSecond::new(READS_A_SECOND);
+        let (reads, pages) = (PerSecond::new(READS_A_SECOND), Workers::new(MAX_PAGES));
         let hold_time = HOLD_TIME;
-        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, routes, dialing }))
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, pages, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -217,13 +222,13 @@ impl Exchange<'_> {
     ) -> Result<Response<ReplyBody>, (Fault, Record)> {
         record.asked(self.dialect, self.index);
         let models = learning::asks_for_models(request.uri().path()) && request.method() == Method::GET;
-        let asked = models.then(|| (request.uri().path().to_owned(), request.headers().clone()));
+        let asked = models.then(|| (request.uri().clone(), request.headers().clone()));
         let expects = request.headers().contains_key(EXPECT);
         let request = if expects { upstream::expect_continue(request) } else { request.map(SendBody::Stream) };
         match self.attempt(request, BodyHeaders::Kept).await {
             Ok(answer) => {
-                let watch = asked.and_then(|(path, headers)| {
-                    learning::of_models(self.shard, self.index, (&path, &headers), answer.headers())
+                let watch = asked.and_then(|(uri, headers)| {
+                    learning::of_models(self.shard, self.index, (&uri, &headers), answer.headers())
                 });
                 Ok(self.relay(Held::untouched(answer), Additions { watch, ..Additions::default() }, record))
             }

@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::Shard;
 use super::budget::Permit;
 use super::compaction::Compactor;
-use super::tenant::{Identity, Proof};
+use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
@@ -40,6 +40,8 @@ pub struct Origin {
     pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
     pub proof: Proof,
+    /// What an answer of 2xx makes known.
+    pub mark: Option<Mark>,
     pub model: Arc<str>,
     pub stream: bool,
     /// `store`, where the client sent it.
@@ -75,7 +77,7 @@ impl Origin {
         let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(|| Arc::from(""));
         let subject = Subject { model: &model, upstream, path: parts.uri.path(), headers: &parts.headers };
         let strategies = config.strategies(&subject);
-        let Identity { tenant, proof } = identity;
+        let Identity { tenant, proof, mark } = identity;
         let mut origin = Self {
             shard: Arc::clone(shard),
             index: *index,
@@ -86,6 +88,7 @@ impl Origin {
             permit: incoming.permit.clone(),
             tenant,
             proof,
+            mark,
             stream: conversation.fields.stream,
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
@@ -133,11 +136,13 @@ impl Origin {
         F: FnOnce(&Situation) -> T + Send + 'static,
     {
         let (origin, known) = (Arc::clone(self), known.clone());
-        let thought = tokio::task::spawn_blocking(move || {
+        let shard = Arc::clone(&self.shard);
+        let workers = &shard.proxy.compactor.as_ref()?.workers;
+        let thought = workers.run(move || {
             let conversation = origin.read().ok()?;
             Some(work(&origin.situation(&conversation, &known)))
         });
-        thought.await.ok()?
+        thought.await?
     }
 
     /// Uncalibrated tokens that make `tokens` calibrated ones.
@@ -160,7 +165,7 @@ impl Origin {
 }
 
 /// `<workspace_dir>/<tenant>`, where removed texts are written as files too.
-pub(crate) fn workspace(strategies: &Strategies, tenant: Tenant) -> Option<String> {
+pub fn workspace(strategies: &Strategies, tenant: Tenant) -> Option<String> {
     let dir = strategies.eviction.as_ref()?.workspace_dir.as_ref()?;
     let name: String = tenant.0.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(dir.join(name).to_string_lossy().into_owned())

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::compaction::Compactor;
 use super::learning::Counted;
 use super::origin::Origin;
-use super::sidecall;
+use super::sidecall::{self, Purpose};
+use super::tenant::Proof;
 use super::work::Work;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
@@ -64,6 +65,7 @@ impl Compactor {
         let origin = Arc::clone(&work.origin);
         let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
         let Ok(conversation) = origin.read() else { return false };
+        let refused = work.sent_bytes();
         // Not sent, so not activated either: it would apply to the turns after this one.
         if !is_shorter(work, &conversation, &rung) {
             return false;
@@ -79,7 +81,8 @@ impl Compactor {
         let actions = Actions { recovered: true, ..rung.actions };
         work.actions = Actions { checkpoint: false, ..work.actions }.and(actions);
         work.set_pieces(edits);
-        work.pieces.is_some()
+        // Another writer may have been first: what is placed is what is stored, not what was proposed.
+        work.pieces.is_some() && work.sent_bytes() < refused
     }
 
     async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
@@ -95,7 +98,7 @@ impl Compactor {
             Step::Hopeless => return None,
             Step::Summarize { cut } => cut,
         };
-        let made = match sidecall::begin(self, origin, known, cut) {
+        let made = match sidecall::begin(self, origin, known, cut, Purpose::Recovery) {
             Some(ticket) => ticket.wait(self.patience).await,
             None => None,
         };
@@ -141,6 +144,9 @@ impl Compactor {
     /// Keeps what an error teaches of the window and of the estimate.
     async fn learn(&self, work: &Work, verdict: &Verdict, sizes: &Sizes) {
         let origin = &work.origin;
+        if origin.proof == Proof::Claimed {
+            return;
+        }
         if let Some(hint) = learned(verdict) {
             let known = origin.budget.window;
             let told = hint.input.or(hint.total);

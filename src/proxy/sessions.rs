@@ -1,9 +1,9 @@
 //! What this process remembers of running conversations beside their rows: misses, and whether the
 //! provider's prompt cache was seen warm. Losing it costs at most a side call.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
 
+use super::recent::Recent;
 use crate::store::Tenant;
 use crate::wire::Digest;
 
@@ -11,7 +11,7 @@ use crate::wire::Digest;
 const DIGEST_ONLY: u8 = 10;
 /// Refused evictions after which a session is left as it is: no paying twice per turn.
 const MAX_REFUSED: u8 = 2;
-/// Sessions remembered; beyond it the memory is cleared (L8).
+/// Sessions remembered; beyond it those go that were not used for longest (L8).
 const MAX_SESSIONS: usize = 10_000;
 
 /// One conversation tree, by the digest of its first item.
@@ -39,9 +39,14 @@ pub struct Turn {
 }
 
 /// The sessions of all tenants.
-#[derive(Default)]
 pub struct Sessions {
-    known: Mutex<HashMap<(Tenant, Digest), Session>>,
+    known: Mutex<Recent<(Tenant, Digest), Session>>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { known: Mutex::new(Recent::new(MAX_SESSIONS)) }
+    }
 }
 
 /// How a request at its trigger may be served.
@@ -88,10 +93,7 @@ impl Sessions {
 
     fn with<T>(&self, tenant: Tenant, root: Digest, what: impl FnOnce(&mut Session) -> T) -> T {
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if known.len() >= MAX_SESSIONS && !known.contains_key(&(tenant, root)) {
-            known.clear();
-        }
-        what(known.entry((tenant, root)).or_default())
+        what(known.entry((tenant, root)))
     }
 }
 
@@ -149,6 +151,18 @@ mod tests {
         }
         assert_eq!(at(Readiness::Missing), Means::SideCall);
         assert_eq!(sessions.get(Tenant([9; 16]), root), Session::default());
+    }
+
+    #[test]
+    fn a_full_memory_forgets_others_first() {
+        let (sessions, tenant) = (Sessions::default(), Tenant([1; 16]));
+        let root = |n: usize| *blake3::hash(&n.to_le_bytes()).as_bytes();
+        sessions.warm(tenant, root(0), true);
+        for n in 1..3 * MAX_SESSIONS {
+            sessions.warm(tenant, root(n), true);
+            assert!(!n.is_multiple_of(1_000) || sessions.get(tenant, root(0)).warm, "{n}");
+        }
+        assert!(!sessions.get(tenant, root(1)).warm);
     }
 
     #[test]

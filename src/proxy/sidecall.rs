@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Limited};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tokio::time::{timeout, timeout_at};
 
-use super::Shard;
 use super::body::{Framing, Pieces, SendBody};
 use super::compaction::Compactor;
-use super::encoding::{Encoding, decode};
+use super::encoding::{DecodeError, Encoding, decode};
 use super::headers::{self, BodyHeaders};
 use super::jobs::{Made, Prepared, Ticket};
 use super::origin::Origin;
@@ -31,8 +32,14 @@ use crate::wire::{Dialect, Digest};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one side call may take.
 const CALL_TIME: Duration = Duration::from_secs(120);
-/// Most bytes of a side call's answer.
+/// How long all calls for one summary may take together.
+const JOB_TIME: Duration = Duration::from_secs(300);
+/// Most bytes of a side call's answer as it is on the wire: a stream spends a hundred on every token.
+const MAX_RAW_ANSWER: usize = 8 * 1024 * 1024;
+/// Most bytes of an answer's text.
 const MAX_ANSWER: usize = 1024 * 1024;
+/// Bytes that count as one token where an answer does not say what it cost.
+const BYTES_PER_TOKEN: u64 = 4;
 /// Input tokens of one step where the summarizer's window is not known.
 const UNKNOWN_WINDOW_STEP: u64 = 24_000;
 /// Headers of the client's that belong to its own request alone.
@@ -51,6 +58,8 @@ pub enum SideCallError {
     Connection,
     #[error("the answer is not what the API describes")]
     Unreadable,
+    #[error("the answer is longer than any summary")]
+    TooLong,
     #[error(transparent)]
     Rejected(#[from] Rejection),
     #[error("the request could not be made")]
@@ -66,6 +75,7 @@ impl SideCallError {
             Self::Status(_) => "error_status",
             Self::Connection => "connection",
             Self::Unreadable => "unreadable",
+            Self::TooLong => "too_long",
             Self::Rejected(Rejection::Empty) => "empty",
             Self::Rejected(Rejection::Refused) => "refused",
             Self::Rejected(Rejection::CutOff) => "cut_off",
@@ -76,9 +86,29 @@ impl SideCallError {
     }
 }
 
+/// What a summary is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The request goes out without it too.
+    Planned,
+    /// The request was refused for its length.
+    Recovery,
+}
+
 /// Begins (or joins) the summary of the first `cut` items. `None`: no side call may be made now.
-pub fn begin(compactor: &Compactor, origin: &Arc<Origin>, known: &Known, cut: usize) -> Option<Ticket> {
-    if !compactor.breaker.allows(origin.tenant, &origin.upstream, Instant::now()) {
+pub fn begin(
+    compactor: &Compactor,
+    origin: &Arc<Origin>,
+    known: &Known,
+    cut: usize,
+    purpose: Purpose,
+) -> Option<Ticket> {
+    let (tenant, now) = (origin.tenant, Instant::now());
+    let allowed = match purpose {
+        Purpose::Planned => compactor.breaker.allows(tenant, &origin.upstream, now),
+        Purpose::Recovery => compactor.breaker.allows_recovery(tenant, &origin.upstream, now),
+    };
+    if !allowed {
         return None;
     }
     let digest = origin.read().ok()?.items.get(cut.checked_sub(1)?)?.chain;
@@ -90,7 +120,8 @@ pub fn begin(compactor: &Compactor, origin: &Arc<Origin>, known: &Known, cut: us
 async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     let shard = Arc::clone(&origin.shard);
     let compactor = shard.proxy.compactor.as_ref()?;
-    let (text, tokens) = match summarize(compactor, &origin, &known, cut).await {
+    let made = timeout(JOB_TIME, summarize(compactor, &origin, &known, cut)).await;
+    let text = match made.unwrap_or(Err(SideCallError::Timeout)) {
         Ok(summary) => summary,
         Err(error) => {
             let now = Instant::now();
@@ -103,7 +134,7 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
             return None;
         }
     };
-    compactor.breaker.succeeded(origin.tenant, &origin.upstream, tokens, Instant::now());
+    compactor.breaker.succeeded(origin.tenant, &origin.upstream);
     shard.proxy.metrics.side_call_ended("ok");
     let composed = origin.think(&known, move |situation| {
         let (checkpoint, texts) = head::summary(situation, cut, Source::Model(&text))?;
@@ -117,21 +148,19 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     Some(Prepared { checkpoint, texts: texts.into() })
 }
 
-/// The accepted summary and the tokens that its side calls cost.
+/// The accepted summary.
 async fn summarize(
     compactor: &Compactor,
     origin: &Arc<Origin>,
     known: &Known,
     cut: usize,
-) -> Result<(String, u64), SideCallError> {
+) -> Result<String, SideCallError> {
     let settings = origin.strategies.compaction.as_ref().ok_or(SideCallError::NotMade)?;
     let own = settings.model.is_none() && settings.upstream.is_none() && settings.summary_prompt.is_none();
     if own && compactor.sessions.get(origin.tenant, origin.root).warm {
         match warm(origin, known, cut).await {
             Ok(summary) => return Ok(summary),
-            Err(error @ (SideCallError::RateLimited | SideCallError::Timeout | SideCallError::Connection)) => {
-                return Err(error);
-            }
+            Err(error @ (SideCallError::RateLimited | SideCallError::Timeout)) => return Err(error),
             Err(error) => tracing::debug!(%error, "no summary from the cached prefix"),
         }
     }
@@ -181,7 +210,7 @@ impl<'o> Caller<'o> {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, HeaderMap::from_iter([(CONTENT_TYPE, JSON)])),
         };
-        call(&self.origin.shard, self.index, (uri, headers), vec![body]).await
+        call(self.origin, self.index, (uri, headers), vec![body]).await
     }
 
     fn other_uri(&self) -> Result<Uri, SideCallError> {
@@ -200,7 +229,7 @@ async fn in_steps(
     origin: &Arc<Origin>,
     known: &Known,
     cut: usize,
-) -> Result<(String, u64), SideCallError> {
+) -> Result<String, SideCallError> {
     let room = origin.uncalibrated(caller.room);
     let planned = origin.think(known, move |situation| {
         let from = situation.summarized();
@@ -209,7 +238,7 @@ async fn in_steps(
     });
     let planned = planned.await.ok_or(SideCallError::NotMade)?;
     let head = known.active.as_deref().and_then(|active| active.head.as_ref());
-    let (mut summary, mut cost) = (head.map_or_else(String::new, |head| head.summary.clone()), 0);
+    let mut summary = head.map_or_else(String::new, |head| head.summary.clone());
     for range in planned {
         let (template, earlier) = (caller.template.clone(), summary.clone());
         let asked = origin.think(known, move |situation| {
@@ -224,22 +253,22 @@ async fn in_steps(
             return Err(SideCallError::RateLimited);
         }
         let answer = caller.ask(&asked).await?;
-        cost += answer.tokens;
         summary = accepted(origin, &answer, replaced)?;
     }
     match summary.is_empty() {
         true => Err(SideCallError::NotMade),
-        false => Ok((summary, cost)),
+        false => Ok(summary),
     }
 }
 
 fn may_ask(origin: &Origin) -> bool {
     let compactor = origin.shard.proxy.compactor.as_ref();
-    compactor.is_some_and(|compactor| compactor.breaker.allows(origin.tenant, &origin.upstream, Instant::now()))
+    compactor
+        .is_some_and(|compactor| compactor.breaker.allows_recovery(origin.tenant, &origin.upstream, Instant::now()))
 }
 
 /// The client's own request up to the cut, and one instruction: the provider reads it from its cache.
-async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<(String, u64), SideCallError> {
+async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<String, SideCallError> {
     let body = origin.body.clone();
     let made = origin.think(known, move |situation| {
         let Situation { conversation, known, .. } = *situation;
@@ -249,8 +278,8 @@ async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<(String
         Some((splice(&body, edits).ok()?, replaced as usize))
     });
     let (pieces, replaced) = made.await.flatten().ok_or(SideCallError::NotMade)?;
-    let answer = call(&origin.shard, origin.index, (origin.uri.clone(), origin.headers.clone()), pieces).await?;
-    Ok((accepted(origin, &answer, replaced)?, answer.tokens))
+    let answer = call(origin, origin.index, (origin.uri.clone(), origin.headers.clone()), pieces).await?;
+    accepted(origin, &answer, replaced)
 }
 
 fn accepted(origin: &Origin, answer: &Answer, replaced: usize) -> Result<String, SideCallError> {
@@ -263,35 +292,72 @@ fn accepted(origin: &Origin, answer: &Answer, replaced: usize) -> Result<String,
     Ok(accept(&answer.text, finish, replaced, &count)?)
 }
 
-/// One side call at the upstream `index`.
+/// One side call at the upstream `index`. What its answer costs is charged whatever it is good for.
 async fn call(
-    shard: &Arc<Shard>,
+    origin: &Origin,
     index: usize,
     (uri, mut headers): (Uri, HeaderMap),
     pieces: Vec<Bytes>,
 ) -> Result<Answer, SideCallError> {
-    let (route, clients) = shard.upstream(index).ok_or(SideCallError::NotMade)?;
+    let (route, clients) = origin.shard.upstream(index).ok_or(SideCallError::NotMade)?;
     headers.remove(ACCEPT_ENCODING);
     for name in NOT_REPEATED {
         headers.remove(HeaderName::from_static(name));
     }
-    let body = BodyHeaders::Rewritten(total_len(&pieces) as u64);
+    let sent = total_len(&pieces) as u64;
+    let body = BodyHeaders::Rewritten(sent);
     let mut request = Request::new(SendBody::Pieces(Pieces::new(pieces, Framing::Length, None)));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
     *request.headers_mut() = headers::to_upstream(headers, route, Some(Dialect::Chat), body);
-    let answered = tokio::time::timeout(CALL_TIME, async {
-        let response = clients.send(route, request).await.map_err(|_| SideCallError::Connection)?;
-        match response.status() {
-            StatusCode::TOO_MANY_REQUESTS => return Err(SideCallError::RateLimited),
-            status if !status.is_success() => return Err(SideCallError::Status(status.as_u16())),
-            _ => {}
-        }
-        let encoding = Encoding::of(response.headers()).ok_or(SideCallError::Unreadable)?;
-        let read = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-        let read = read.map_err(|_| SideCallError::Connection)?.to_bytes();
-        let decoded = decode(encoding, &read, MAX_ANSWER).map_err(|_| SideCallError::Unreadable)?;
-        read_answer(&decoded).ok_or(SideCallError::Unreadable)
+    let deadline = tokio::time::Instant::now() + CALL_TIME;
+    let response = timeout_at(deadline, clients.send(route, request)).await.map_err(|_| SideCallError::Timeout)?;
+    let response = response.map_err(|_| SideCallError::Connection)?;
+    let compactor = origin.shard.proxy.compactor.as_ref().ok_or(SideCallError::NotMade)?;
+    let (tenant, upstream, now) = (origin.tenant, &origin.upstream, Instant::now());
+    compactor.breaker.observe(tenant, upstream, (response.status().as_u16(), response.headers()), now);
+    match response.status() {
+        StatusCode::TOO_MANY_REQUESTS => return Err(SideCallError::RateLimited),
+        status if !status.is_success() => return Err(SideCallError::Status(status.as_u16())),
+        _ => {}
+    }
+    let answer = timeout_at(deadline, read(response)).await.unwrap_or(Err(SideCallError::Timeout));
+    compactor.breaker.spent(tenant, upstream, cost(sent, &answer), now);
+    answer
+}
+
+/// The whole answer.
+async fn read(response: Response<Incoming>) -> Result<Answer, SideCallError> {
+    let encoding = Encoding::of(response.headers()).ok_or(SideCallError::Unreadable)?;
+    let read = Limited::new(response.into_body(), MAX_RAW_ANSWER).collect().await;
+    let read = read.map_err(|error| match error.is::<LengthLimitError>() {
+        true => SideCallError::TooLong,
+        false => SideCallError::Connection,
     });
-    answered.await.unwrap_or(Err(SideCallError::Timeout))
+    let decoded = decode(encoding, &read?.to_bytes(), MAX_RAW_ANSWER).map_err(|error| match error {
+        DecodeError::TooLarge => SideCallError::TooLong,
+        DecodeError::Broken => SideCallError::Unreadable,
+    })?;
+    let answer = read_answer(&decoded).ok_or(SideCallError::Unreadable)?;
+    if answer.text.len() > MAX_ANSWER { Err(SideCallError::TooLong) } else { Ok(answer) }
+}
+
+/// Tokens that an answer has cost; by the bytes where it does not say.
+fn cost(sent: u64, answer: &Result<Answer, SideCallError>) -> u64 {
+    let told = answer.as_ref().map_or(0, |answer| answer.tokens);
+    let said = answer.as_ref().map_or(0, |answer| answer.text.len() as u64);
+    if told > 0 { told } else { (sent + said) / BYTES_PER_TOKEN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_costs_what_it_says_or_what_its_bytes_say() {
+        let answer = |tokens| Ok(Answer { tokens, text: "four".into(), ..Answer::default() });
+        assert_eq!(cost(4_000, &answer(70)), 70);
+        assert_eq!(cost(4_000, &answer(0)), 1_001);
+        assert_eq!(cost(4_000, &Err(SideCallError::Unreadable)), 1_000);
+    }
 }

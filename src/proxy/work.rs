@@ -114,6 +114,14 @@ impl Work {
         self.may_overflow = self.recovers() && could;
     }
 
+    /// Whether the output that is asked for could be more than an upstream that told its limit leaves beside
+    /// the input, by the bytes alone.
+    pub(super) fn may_exceed_total(&self, conversation: &Conversation<'_>) -> bool {
+        let told = self.origin.told_total.filter(|_| self.recovers());
+        let asked = conversation.max_output();
+        told.zip(asked).is_some_and(|(total, asked)| asked.saturating_add(self.origin.body.len() as u64) > total)
+    }
+
     /// Lowers the client's output limit where the upstream has told that there is no room for it, so that
     /// it need not refuse again.
     pub(super) fn lowered_output(&mut self, conversation: &Conversation<'_>) -> Vec<Edit> {

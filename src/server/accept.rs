@@ -4,10 +4,11 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -17,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::drain::Drain;
-use super::framing::{Checked, Refusal};
+use super::framing::{Checked, Refusal, Running, Watched};
 use crate::proxy::outcome::{Outcome, Record};
 use crate::proxy::reply::{self, Fault, ReplyBody};
 use crate::proxy::upstream::CONNECTION_BUFFER;
@@ -79,9 +80,9 @@ async fn http1_connection<S>(door: &Arc<Door>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (checked, verdict) = Checked::new(stream);
-    let shard = Arc::clone(&door.shard);
-    let service = service_fn(move |request| answer(Arc::clone(&shard), request));
+    let (checked, watched) = Checked::new(stream);
+    let (shard, told) = (Arc::clone(&door.shard), Arc::clone(&watched));
+    let service = service_fn(move |request| answer_watched(Arc::clone(&shard), Arc::clone(&told), request));
     let mut connection = http1::Builder::new()
         .auto_date_header(false)
         .preserve_header_case(true)
@@ -103,8 +104,8 @@ where
                 }
                 Poll::Pending => {}
             }
-            if let Some(refusal) = verdict.get() {
-                return Poll::Ready(Some(*refusal));
+            if let Some(refusal) = watched.refusal() {
+                return Poll::Ready(Some(refusal));
             }
             // One poll registers the task for good; a lock for every chunk of a stream would cost more.
             if !listening {
@@ -119,6 +120,7 @@ where
         }
     });
     if let Some(refusal) = refused.await
+        && watched.is_quiet()
         && let Some(parts) = connection.into_parts()
     {
         let record = Record::open(Arc::clone(&door.shard));
@@ -156,6 +158,43 @@ where
 
 async fn answer(shard: Arc<Shard>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
     Ok(proxy::serve(shard, request).await)
+}
+
+/// Tells the connection's check when the response begins and ends.
+async fn answer_watched(
+    shard: Arc<Shard>,
+    watched: Arc<Watched>,
+    request: Request<Incoming>,
+) -> Result<Response<Whole>, Infallible> {
+    let running = watched.begin();
+    let response = proxy::serve(shard, request).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        watched.switch();
+    }
+    Ok(response.map(|body| Whole { body, _running: running }))
+}
+
+/// A response's body; while it is there, its response runs.
+struct Whole {
+    body: ReplyBody,
+    _running: Running,
+}
+
+impl Body for Whole {
+    type Data = <ReplyBody as Body>::Data;
+    type Error = <ReplyBody as Body>::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Says why and closes.

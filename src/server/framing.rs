@@ -6,6 +6,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -25,20 +26,66 @@ pub struct Refusal {
     pub dialect: Option<Dialect>,
 }
 
-/// Set once, when the connection's framing was refused.
-pub type Verdict = Arc<OnceLock<Refusal>>;
+/// What a connection's check and its service tell each other.
+#[derive(Default)]
+pub struct Watched {
+    /// Set once, when the connection's framing was refused.
+    refusal: OnceLock<Refusal>,
+    /// A 101 goes out: what follows is not HTTP.
+    switched: AtomicBool,
+    /// Responses that have begun and not ended.
+    running: AtomicUsize,
+    /// Bytes of a response wait for the client to read.
+    blocked: AtomicBool,
+}
+
+impl Watched {
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal.get().copied()
+    }
+
+    /// Whether the proxy may write an answer of its own: in the middle of another it would be part of that.
+    pub fn is_quiet(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0 && !self.blocked.load(Ordering::Acquire)
+    }
+
+    /// A 101 is about to go out.
+    pub fn switch(&self) {
+        self.switched.store(true, Ordering::Release);
+    }
+
+    /// A request was taken up; its response runs until this is dropped.
+    pub fn begin(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Running(Arc::clone(self))
+    }
+}
+
+/// A response on its way.
+pub struct Running(Arc<Watched>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// A client's connection whose message heads are checked.
 pub struct Checked<S> {
     io: S,
     heads: Heads,
-    verdict: Verdict,
+    watched: Arc<Watched>,
 }
 
 impl<S> Checked<S> {
-    pub fn new(io: S) -> (Self, Verdict) {
-        let verdict = Verdict::default();
-        (Self { io, heads: Heads::default(), verdict: Arc::clone(&verdict) }, verdict)
+    pub fn new(io: S) -> (Self, Arc<Watched>) {
+        let watched = Arc::<Watched>::default();
+        (Self { io, heads: Heads::default(), watched: Arc::clone(&watched) }, watched)
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.watched.blocked.store(written.is_pending(), Ordering::Release);
+        written
     }
 
     pub fn into_inner(self) -> S {
@@ -50,15 +97,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Checked<S> {
     /// After a refusal nothing more is read: whoever polls the connection sees the verdict.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.verdict.get().is_some() {
+        if this.watched.refusal.get().is_some() {
             return Poll::Pending;
+        }
+        if this.watched.switched.load(Ordering::Acquire) {
+            return Pin::new(&mut this.io).poll_read(cx, buf);
         }
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
         let fresh = buf.filled().get(before..).unwrap_or_default();
         if let Err(refusal) = this.heads.read(fresh) {
             buf.set_filled(before);
-            let _first = this.verdict.set(refusal);
+            let _first = this.watched.refusal.set(refusal);
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
@@ -67,7 +117,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Checked<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Checked<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.wrote(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -83,7 +134,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Checked<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -122,7 +174,6 @@ struct Head {
     http_10: bool,
     length: Option<u64>,
     chunked: bool,
-    upgrade: bool,
 }
 
 impl Heads {
@@ -211,7 +262,6 @@ impl Head {
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.transfer_encoding(value)
         } else {
-            self.upgrade |= name.eq_ignore_ascii_case(b"upgrade");
             Ok(())
         }
     }
@@ -241,8 +291,6 @@ impl Head {
     fn end(&self) -> Result<Place, Refusal> {
         match (self.chunked, self.length) {
             (true, Some(_)) => Err(self.refuse("there are both Content-Length and Transfer-Encoding")),
-            // What follows may no longer be HTTP.
-            _ if self.upgrade => Ok(Place::Aside),
             (true, None) => Ok(Place::ChunkSize),
             (false, None | Some(0)) => Ok(Place::RequestLine),
             (false, Some(length)) => Ok(Place::Body(length)),
@@ -326,8 +374,8 @@ mod tests {
     }
 
     #[test]
-    fn after_an_upgrade_and_after_nonsense_it_steps_aside() {
-        assert_eq!(verdict(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\nContent-Length : x\r\n"), None);
+    fn after_a_chunk_that_is_none_it_steps_aside() {
+        assert!(verdict(b"GET / HTTP/1.1\r\nUpgrade: x\r\n\r\nGET / HTTP/1.1\r\nContent-Length : 1\r\n").is_some());
         let chunks = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nGET / HTTP/1.1\r\nx : y\r\n";
         assert_eq!(verdict(chunks), None);
     }

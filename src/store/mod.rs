@@ -58,7 +58,7 @@ pub const CLOSE_BOUND: Duration = Duration::from_secs(5);
 pub struct Tenant(pub [u8; 16]);
 
 /// New rows that one request wants. They are written in one transaction, before it is sent (L5).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Batch {
     /// The chain's first digest: rows of one root are one session and expire together. All zeros if
     /// it is not known.
@@ -70,6 +70,18 @@ pub struct Batch {
     /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
     /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
+}
+
+/// Says how much there is, not what it says.
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let checkpoint = self.checkpoint.as_ref().map(|(_, checkpoint, stage)| (checkpoint.level, *stage));
+        f.debug_struct("Batch")
+            .field("texts", &self.texts.iter().map(|removed| removed.text.len()).collect::<Vec<_>>())
+            .field("evictions", &self.evictions.len())
+            .field("checkpoint", &checkpoint)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A checkpoint's state.
@@ -226,10 +238,13 @@ impl Store {
         let (reply, answer) = oneshot::channel();
         self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
         match timeout(LOOKUP_BOUND, answer).await {
-            Ok(answer) => answer.ok()?.ok(),
+            Ok(answer) => {
+                let loaded = answer.ok()?.ok()?;
+                self.shared.found_in_time();
+                Some(loaded)
+            }
             Err(_) => {
-                self.shared.set_unreadable();
-                self.shared.degrade(&"a query took too long");
+                self.shared.found_too_late();
                 None
             }
         }

@@ -12,6 +12,7 @@ use crate::wire::Digest;
 use super::memory::Loaded;
 use super::shared::Shared;
 use super::sqlite::{is_busy, open_reader};
+use super::texts::unpack_text;
 use super::{ReadError, Tenant, reads};
 
 /// One question; whoever asked may have gone.
@@ -77,8 +78,10 @@ impl Reader {
             Ok(db) => reads::text(db, id).await,
             Err(error) => Err(error),
         };
-        let text = text.map_err(|error| self.failed(&error))?;
-        text.transpose().map_err(|_| ReadError::Damaged)
+        let Some((packed, length)) = text.map_err(|error| self.failed(&error))? else { return Ok(None) };
+        // A long text takes longer to unpack than a commit may wait on this thread.
+        let unpacked = tokio::task::spawn_blocking(move || unpack_text(&packed, length)).await;
+        unpacked.map_err(|_| ReadError::Unavailable)?.map(Some).map_err(|_| ReadError::Damaged)
     }
 
     async fn marks(&mut self, turn: u64) {

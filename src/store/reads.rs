@@ -14,7 +14,7 @@ use super::Tenant;
 use super::marks::mark;
 use super::memory::Loaded;
 use super::row::{Kept, Row, State, level_code};
-use super::texts::{Damaged, unpack_row, unpack_text};
+use super::texts::{Damaged, unpack_row};
 
 /// Digests in one query.
 const DIGESTS_PER_QUERY: usize = 500;
@@ -78,14 +78,11 @@ async fn select(
     query.build().persistent(false).fetch_all(db).await
 }
 
-/// The text stored under an id, exactly.
-pub(super) async fn text(
-    db: &mut SqliteConnection,
-    id: &TextId,
-) -> Result<Option<Result<String, Damaged>>, sqlx::Error> {
+/// The text stored under an id, still packed, and its length.
+pub(super) async fn text(db: &mut SqliteConnection, id: &TextId) -> Result<Option<(Vec<u8>, i64)>, sqlx::Error> {
     let query = sqlx::query("SELECT body, length FROM texts WHERE id = ?").bind(id.0.as_slice());
     let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
-    Ok(Some(unpack_text(row.try_get(0)?, row.try_get(1)?)))
+    Ok(Some((row.try_get(0)?, row.try_get(1)?)))
 }
 
 /// The marks of all that is stored, one by one: they may be many.

@@ -24,6 +24,7 @@ pub(super) struct Shared {
     /// Queries met no database since it was last opened for writing.
     unreadable: AtomicBool,
     slow: AtomicU32,
+    slow_lookups: AtomicU32,
     /// Notes that found their queue full.
     dropped: AtomicU64,
     /// Counts openings of the file; a reader with another number opens anew.
@@ -40,6 +41,7 @@ impl Shared {
             degraded: AtomicBool::new(true),
             unreadable: AtomicBool::new(true),
             slow: AtomicU32::new(0),
+            slow_lookups: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             path,
@@ -76,6 +78,7 @@ impl Shared {
     pub(super) fn opened(&self, secret: InstallationSecret) {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
         self.slow.store(0, Ordering::Relaxed);
+        self.slow_lookups.store(0, Ordering::Relaxed);
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.unreadable.store(false, Ordering::Release);
         self.degraded.store(false, Ordering::Release);
@@ -101,6 +104,18 @@ impl Shared {
 
     pub(super) fn was_quick(&self) {
         self.slow.store(0, Ordering::Relaxed);
+    }
+
+    /// A look-up missed its bound. One may be bad luck on a busy machine.
+    pub(super) fn found_too_late(&self) {
+        if self.slow_lookups.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SLOW_IN_A_ROW {
+            self.set_unreadable();
+            self.degrade(&"queries take too long");
+        }
+    }
+
+    pub(super) fn found_in_time(&self) {
+        self.slow_lookups.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn set_unreadable(&self) {

@@ -252,7 +252,7 @@ async fn what_went_whole_stays_whole() {
     assert_eq!(attempts(&provider).pop().unwrap().body, body);
 }
 
-/// A token's claim is believed once its upstream has answered it.
+/// A token's claim is believed once its upstream has answered this very token.
 #[tokio::test]
 async fn nothing_is_planned_for_a_token_that_was_never_accepted() {
     use base64::Engine;
@@ -269,8 +269,12 @@ async fn nothing_is_planned_for_a_token_that_was_never_accepted() {
     assert_eq!((answer.status, answer.actions().len()), (401, 0));
     let answer = post(proxy.proxy_addr, &token(1), &large("b")).await;
     assert_eq!((answer.status, answer.actions().len()), (200, 0), "not before the answer");
+    let answer = post(proxy.proxy_addr, &token(1), &large("c")).await;
+    assert_eq!((answer.status, answer.actions()), (200, vec!["evicted"]));
     let answer = post(proxy.proxy_addr, &token(2), &large("c")).await;
-    assert_eq!((answer.status, answer.actions()), (200, vec!["evicted"]), "the token of the next hour");
+    assert_eq!((answer.status, answer.actions().len()), (200, 0), "another token with the same claim");
+    let answer = post(proxy.proxy_addr, &token(2), &large("c")).await;
+    assert_eq!((answer.status, answer.actions()), (200, vec!["evicted"]), "accepted, and the same tenant");
     assert_eq!(attempts(&provider)[1].body, large("b").to_string());
 }
 

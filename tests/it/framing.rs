@@ -59,6 +59,38 @@ async fn a_refused_second_message_does_not_ride_on_the_first() {
     assert!(client.head().await.starts_with("HTTP/1.1 400 "));
 }
 
+/// `Upgrade` alone is no upgrade: what follows on the connection is looked at as before.
+#[tokio::test]
+async fn an_upgrade_that_does_not_happen_blinds_nobody() {
+    let listener = Listener::bind().await;
+    let proxy = start(config(&listener.url()));
+    for fields in ["Upgrade: x\r\n", "Connection: upgrade\r\nUpgrade: x\r\n"] {
+        let mut client = connect(proxy.proxy_addr).await;
+        client.send(format!("GET /a HTTP/1.1\r\nHost: p\r\n{fields}\r\n")).await;
+        let mut server = listener.accept().await;
+        server.head().await;
+        server.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+        client.head().await;
+        client.send("POST /b HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").await;
+        assert!(client.head().await.starts_with("HTTP/1.1 400 "), "{fields:?}");
+    }
+    assert_is_first(&listener, proxy.proxy_addr).await;
+}
+
+#[tokio::test]
+async fn a_refusal_never_stands_in_another_answer() {
+    let listener = Listener::bind().await;
+    let proxy = start(config(&listener.url()));
+    let mut client = connect(proxy.proxy_addr).await;
+    client.send("POST /a HTTP/1.1\r\nHost: p\r\nContent-Length: 2\r\n\r\nab").await;
+    let mut server = listener.accept().await;
+    server.until("ab").await;
+    server.send("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun").await;
+    client.until("begun").await;
+    client.send("POST /b HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").await;
+    assert_eq!(client.rest().await, b"", "closed without a word");
+}
+
 #[tokio::test]
 async fn broken_chunks_never_become_a_whole_request() {
     let listener = Listener::bind().await;

@@ -23,6 +23,7 @@ mod lifecycle;
 mod outcomes;
 mod reader;
 mod recovery;
+mod refusals;
 mod second_attempts;
 mod side_calls;
 mod state;

@@ -43,6 +43,24 @@ async fn a_lock_that_stays_degrades_and_then_costs_nothing() {
 }
 
 #[tokio::test]
+async fn three_late_lookups_in_a_row_degrade_and_fewer_do_not() {
+    let f = Fixture::new().await;
+    for _ in 0..3 {
+        f.store.shared.found_too_late();
+        f.store.shared.found_too_late();
+        assert_eq!(f.store.health(), Health::Up);
+        assert!(!f.store.shared.is_unreadable());
+        f.store.shared.found_in_time();
+    }
+    (0..3).for_each(|_| f.store.shared.found_too_late());
+    assert_eq!(f.store.health(), Health::Degraded);
+    f.store.retry_now().await;
+    assert_eq!(f.store.health(), Health::Up);
+    f.store.shared.found_too_late();
+    assert_eq!(f.store.health(), Health::Up, "counted anew");
+}
+
+#[tokio::test]
 async fn a_commit_given_up_in_its_last_moment_is_undone() {
     let f = Fixture::new().await;
     let turns = chain("a", 4);
