@@ -17,7 +17,7 @@ use super::jobs::Jobs;
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::recovery::LEAST_OUTPUT;
 use super::sessions::{Means, Readiness, Sessions};
-use super::tenant::{self, Proof};
+use super::tenant::{self, Identity, Proof};
 use super::{sidecall, workspace};
 use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::head::{self, Source};
@@ -25,7 +25,7 @@ use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
 use crate::compact::{Change, Checkpoint, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
-use crate::store::{Batch, CommitError, Stage, Store};
+use crate::store::{Batch, CommitError, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, openai_chat};
@@ -76,17 +76,20 @@ impl Compactor {
     }
 
     /// Looks at a body that was taken in. `None`: nothing to do with it now or later.
-    pub async fn look(&self, incoming: Incoming<'_>) -> Option<Work> {
-        let origin = self.read(incoming).await?;
-        let conversation = origin.read().ok()?;
+    pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
+        let body = self.decoded(&incoming)?;
+        incoming.body = body.clone();
+        let identity = self.identify(&incoming)?;
+        let conversation = self.read(&body, identity.tenant).await?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         if chain.is_empty() {
             return None;
         }
-        let known = match origin.proof {
-            Proof::Known => self.store.known(&origin.tenant, &chain).await,
+        let known = match identity.proof {
+            Proof::Known => self.store.known(&identity.tenant, &chain).await,
             Proof::Claimed => Known::default(),
         };
+        let origin = Arc::new(Origin::new(self, &incoming, identity, &conversation));
         let mut work = Work {
             known,
             pieces: None,
@@ -104,37 +107,40 @@ impl Compactor {
             self.place(&mut work, &conversation);
         }
         self.store.remember_forwarded(&origin.tenant, &chain);
-        work.recoverable = work.may_overflow();
+        work.recoverable = work.may_overflow(&conversation);
         Some(work)
     }
 
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
     pub async fn pass(&self, incoming: Incoming<'_>) {
-        let Some(origin) = self.read(incoming).await else { return };
-        let Ok(conversation) = origin.read() else { return };
+        let Some((body, identity)) = self.decoded(&incoming).zip(self.identify(&incoming)) else { return };
+        let Some(conversation) = self.read(&body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.store.remember_forwarded(&origin.tenant, &chain);
+        self.store.remember_forwarded(&identity.tenant, &chain);
     }
 
-    /// Decodes and reads the body, off the event loop where it is long and new.
-    async fn read(&self, mut incoming: Incoming<'_>) -> Option<Arc<Origin>> {
-        let headers = &incoming.parts.headers;
+    /// The body without its coding, unless it is too small to have to do with anything.
+    fn decoded(&self, incoming: &Incoming<'_>) -> Option<Bytes> {
         let cap = incoming.shard.proxy.config.server.max_body_bytes;
-        incoming.body = decode(Encoding::of(headers)?, &incoming.body, cap).ok()?;
-        let body = incoming.body.clone();
-        if body.len() < self.floor && !carries_media(&body) {
-            return None;
-        }
+        let body = decode(Encoding::of(&incoming.parts.headers)?, &incoming.body, cap).ok()?;
+        (body.len() >= self.floor || carries_media(&body)).then_some(body)
+    }
+
+    fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {
         let upstream = incoming.shard.proxy.config.upstreams.get(incoming.index)?;
-        let identity = tenant::identify(&self.store, &self.tenant_rule, &upstream.name, headers);
-        let salt = identity.tenant.0;
-        if openai_chat::read_known(&body, &self.memo, salt, INLINE_BYTES).is_none() {
-            let (memo, body) = (Arc::clone(&self.memo), body.clone());
-            let read = move || openai_chat::read(&body, &memo, salt).is_ok();
-            tokio::task::spawn_blocking(read).await.ok().filter(|read| *read)?;
+        Some(tenant::identify(&self.store, &self.tenant_rule, &upstream.name, &incoming.parts.headers))
+    }
+
+    /// Reads a body, off the event loop where it is long and new.
+    async fn read<'b>(&self, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
+        let salt = tenant.0;
+        if let Some(conversation) = openai_chat::read_known(body, &self.memo, salt, INLINE_BYTES) {
+            return Some(conversation);
         }
-        let conversation = openai_chat::read(&body, &self.memo, salt).ok()?;
-        Some(Arc::new(Origin::new(self, &incoming, identity, &conversation)))
+        let (memo, shared) = (Arc::clone(&self.memo), body.clone());
+        let read = move || openai_chat::read(&shared, &memo, salt).is_ok();
+        tokio::task::spawn_blocking(read).await.ok().filter(|read| *read)?;
+        openai_chat::read(body, &self.memo, salt).ok()
     }
 
     /// Proposes rows, waits for a summary where the request would overflow, commits.
@@ -320,14 +326,16 @@ impl Work {
     }
 
     /// Whether the provider could find this request too long, by its bytes alone.
-    fn may_overflow(&self) -> bool {
+    fn may_overflow(&self, conversation: &Conversation<'_>) -> bool {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
+        // Bytes do not bound what media cost.
+        let carries_media = || conversation.items.iter().any(|item| !item.facts.media.is_empty());
         let could = match origin.budget.window {
-            None => bytes >= UNKNOWN_WINDOW_BYTES || carries_media(&origin.body),
+            None => bytes >= UNKNOWN_WINDOW_BYTES || carries_media(),
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);
-                bound >= window.input.min(window.total) || carries_media(&origin.body)
+                bound >= window.input.min(window.total) || carries_media()
             }
         };
         origin.strategies.recovery && !origin.strategies.observe && origin.proof == Proof::Known && could

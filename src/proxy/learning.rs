@@ -17,7 +17,7 @@ use crate::wire::usage::{self, Observed};
 /// The observer of an answer to a model call, if there is something to learn from it.
 pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
     let (status, headers) = answer;
-    let (shard, origin) = (Arc::clone(shard), Arc::clone(&work.origin));
+    let (shard, origin) = (Arc::clone(shard), &work.origin);
     let compactor = shard.proxy.compactor.as_ref()?;
     compactor.breaker.observe(origin.tenant, &origin.upstream, (status.as_u16(), headers), Instant::now());
     if !status.is_success() {
@@ -26,13 +26,15 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
     compactor.store.mark_verified(&origin.tenant);
     let encoding = Encoding::of(headers)?;
     let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
+    // The request's body must not stay for as long as its answer streams.
+    let (whose, root, stream) = (origin.estimates(), origin.root, origin.stream);
     Some(Watch::new(encoding, move |ending, tail| {
-        let observed = observed(&tail, origin.stream);
+        let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
-        compactor.sessions.warm(origin.tenant, origin.root, usage.cached_tokens > 0);
+        compactor.sessions.warm(whose.tenant, root, usage.cached_tokens > 0);
         if let Some(estimated) = estimated {
-            compactor.calibrate(&origin, estimated.round() as u64, usage.prompt_tokens);
+            compactor.calibrate(&whose, estimated.round() as u64, usage.prompt_tokens);
         }
     }))
 }

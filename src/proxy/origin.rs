@@ -57,6 +57,15 @@ pub struct Origin {
     memo: Arc<Memo>,
 }
 
+/// Whose estimates an answer corrects. It outlives the request, of which it holds nothing.
+pub struct Estimates {
+    pub tenant: Tenant,
+    pub upstream: Arc<str>,
+    pub model: Arc<str>,
+    /// In force when the estimate was made.
+    pub calibration: f64,
+}
+
 /// What comes with a request before its body is read.
 pub struct Incoming<'r> {
     pub shard: &'r Arc<Shard>,
@@ -137,6 +146,12 @@ impl Origin {
             Some(work(&origin.situation(&conversation, &known)))
         });
         thought.await.ok()?
+    }
+
+    pub fn estimates(&self) -> Estimates {
+        let Self { tenant, upstream, model, calibration, .. } = self;
+        let (upstream, model) = (Arc::clone(upstream), Arc::clone(model));
+        Estimates { tenant: *tenant, upstream, model, calibration: *calibration }
     }
 
     /// Uncalibrated tokens that make `tokens` calibrated ones.

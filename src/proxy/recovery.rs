@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::compaction::{Compactor, Work};
-use super::origin::Origin;
+use super::origin::{Estimates, Origin};
 use super::sidecall;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
@@ -152,15 +152,15 @@ impl Compactor {
         let Some(reported) = sizes.input.filter(|_| sizes.unit == Unit::Tokens) else { return };
         let estimated = origin.think(&work.known, |situation| estimate::total(situation).after).await;
         if let Some(estimated) = estimated {
-            self.calibrate(origin, estimated, reported);
+            self.calibrate(&origin.estimates(), estimated, reported);
         }
     }
 
     /// Moves the calibration towards what was reported for an uncalibrated estimate.
-    pub(super) fn calibrate(&self, origin: &Origin, estimated: u64, reported: u64) {
-        let mut calibration = Calibration::of(origin.calibration);
+    pub(super) fn calibrate(&self, whose: &Estimates, estimated: u64, reported: u64) {
+        let mut calibration = Calibration::of(whose.calibration);
         calibration.observe(estimated, reported);
-        self.store.learn_calibration(&origin.tenant, &origin.upstream, &origin.model, calibration.factor());
+        self.store.learn_calibration(&whose.tenant, &whose.upstream, &whose.model, calibration.factor());
     }
 }
 
