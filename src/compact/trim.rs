@@ -112,12 +112,15 @@ impl Bound {
         let (mut bound, mut newer) = (Self { arguments: 0, results: 0 }, 0_u64);
         for index in (from..scope.results_upto.max(scope.arguments_upto)).rev() {
             let Some(item) = conversation.items.get(index) else { continue };
+            let edits = estimate::in_force(known.active.as_deref(), None, index);
             let long = |longest: usize, arguments: bool| {
-                item.facts.slots.iter().any(|slot| match slot.kind {
+                let slots = item.facts.slots.iter().enumerate().filter(|(_, slot)| match slot.kind {
                     SlotKind::Arguments(_) | SlotKind::Input(_) => arguments && slot.span.len() > longest,
                     SlotKind::Result(_) => !arguments && slot.span.len() > longest,
                     _ => false,
-                })
+                });
+                // What is cut already is not cut again.
+                slots.into_iter().any(|(place, _)| edits.iter().all(|edit| edit.slot != place))
             };
             let now = known.evictions.get(&item.chain).map(|row| row.tokens.after);
             let now = || now.unwrap_or_else(|| tokens.count_item(conversation, index));
@@ -125,7 +128,7 @@ impl Bound {
                 bound.arguments += now();
             }
             if index < scope.results_upto && !item.facts.results.is_empty() {
-                if newer >= scope.protect && long(longest_result, false) && !has_edit(situation, index) {
+                if newer >= scope.protect && long(longest_result, false) && edits.is_empty() {
                     bound.results += now();
                 }
                 newer += now();
@@ -133,10 +136,6 @@ impl Bound {
         }
         bound
     }
-}
-
-fn has_edit(situation: &Situation, index: usize) -> bool {
-    !estimate::in_force(situation.known.active.as_deref(), None, index).is_empty()
 }
 
 /// Whether the active checkpoint has replaced that slot already: what was replaced stays as it is.
