@@ -85,7 +85,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let tenant = store.tenant(&[b"single"]);
     let key = WindowKey { tenant: &tenant, upstream, path: PATH, model: &model, betas: "" };
     let learned = store.window(&key).map(|LearnedWindow { input, total }| Learned { input, total });
-    let window = Window::resolve(&config.windows, upstream, &model, learned);
+    let window = Window::resolve(config.window(&model, upstream), &model, learned);
     let budget = Budget::new(&strategies, window, conversation.max_output());
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let known = store.known(&tenant, &chain).await;
@@ -114,14 +114,17 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let activated = checkpoint.is_some();
     let root = chain.first().copied().unwrap_or_default();
     let new = activated || !evictions.is_empty();
-    if new && store.commit(&tenant, Batch { root, texts, evictions, checkpoint }).await.is_err() {
-        return Compacted::original("the store does not take what would be removed");
-    }
+    let refused = new && store.commit(&tenant, Batch { root, texts, evictions, checkpoint }).await.is_err();
+    // What is known already stands, whether or not the store takes more.
+    let (actions, tokens, note) = match refused {
+        true => (Actions::default(), None, "the store does not take what would be removed"),
+        false => (actions, tokens, ""),
+    };
     let rendering = render(conversation, &store.known(&tenant, &chain).await);
     let evicted = actions.evicted || rendering.evicted;
-    let actions = Actions { evicted, checkpoint: rendering.checkpoint && !activated, ..actions };
+    let actions = Actions { evicted, checkpoint: rendering.checkpoint && (refused || !activated), ..actions };
     let pieces = Some(rendering.edits).filter(|edits| !edits.is_empty()).and_then(|edits| splice(body, edits).ok());
-    Compacted { pieces, actions, tokens: tokens.map(|tokens| (tokens.before, tokens.after)), note: "" }
+    Compacted { pieces, actions, tokens: tokens.map(|tokens| (tokens.before, tokens.after)), note }
 }
 
 /// The deterministic digest where serving would ask a model.

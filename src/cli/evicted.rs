@@ -9,8 +9,9 @@ use crate::store::{Limits, Store};
 pub fn run(config: Config, args: &EvictedArgs) -> Result<(), Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::Runtime(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
+    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
     let text = runtime.block_on(async {
-        let store = Store::open(&config.state.url, Limits::default()).await.map_err(|e| failure(&e))?;
+        let store = Store::open(&config.state.url, limits).await.map_err(|e| failure(&e))?;
         let text = store.text(&args.id).await.map_err(|e| failure(&e));
         store.close().await;
         text

@@ -40,16 +40,19 @@ pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
     Store::serve(&config.state.url, limits).await.map(Some).map_err(runtime_failure)
 }
 
-/// Listens, on as many threads as there are cores.
+/// Listens, on as many threads as there are cores. To be called on a runtime.
 pub fn start(config: Config, store: Option<Arc<Store>>) -> Result<Running, Failure> {
     let proxy = Proxy::new(config, store.clone()).map_err(runtime_failure)?;
-    let metrics = Arc::clone(&proxy.metrics);
-    let health = move || store.as_ref().map_or(Health::Off, |store| store.health());
+    tokio::spawn(Arc::clone(&proxy.metrics).upkeep());
+    let (told, measured) = (store.clone(), Arc::clone(&proxy));
     let reports = Reports {
-        store: Box::new(health.clone()),
+        store: Box::new(move || told.as_ref().map_or(Health::Off, |store| store.health())),
         metrics: Box::new(move || {
-            metrics.store(health());
-            metrics.render()
+            if let Some(store) = &store {
+                measured.metrics.store(store.health(), store.queued(), store.dropped_notes());
+            }
+            measured.metrics.buffered(measured.budget.used());
+            measured.metrics.render()
         }),
     };
     server::start(proxy, reports).map_err(runtime_failure)

@@ -1,8 +1,7 @@
 //! How much fits, and from which size on each strategy acts.
 
-use crate::config::{Auto, CompactionSettings, Keep, PruneSettings, Strategies, TruncateSettings, WindowRule};
+use crate::config::{Auto, CompactionSettings, Keep, PruneSettings, Strategies, TruncateSettings, WindowLimits};
 
-use super::exclusions::glob;
 use super::tokens::{Calibration, PER_MESSAGE};
 
 /// A model's context window in tokens; `input <= total`.
@@ -25,6 +24,8 @@ pub struct Learned {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     pub window: Option<Window>,
+    /// The window is what the upstream itself said.
+    pub told: bool,
     /// Output that the client asked for.
     pub output: u64,
     /// A summary is activated at this estimate.
@@ -65,13 +66,8 @@ impl Window {
 
     /// The window of a model: configuration, else what was learned, else the built-in table, else unknown.
     /// A learned number keeps the table's other one only where the table agrees with it.
-    pub fn resolve(rules: &[WindowRule], upstream: &str, model: &str, learned: Option<Learned>) -> Option<Self> {
-        let matching = || {
-            let here = |rule: &&WindowRule| rule.upstream.as_deref().is_none_or(|name| name == upstream);
-            rules.iter().filter(here).filter(|rule| glob(&rule.model, model))
-        };
-        let input = matching().find_map(|rule| rule.input);
-        let total = matching().find_map(|rule| rule.total);
+    pub fn resolve(configured: WindowLimits, model: &str, learned: Option<Learned>) -> Option<Self> {
+        let WindowLimits { input, total } = configured;
         let table = super::windows::built_in(model);
         Self::new(input, total).or_else(|| learned.and_then(|learned| learned.completed(table))).or(table)
     }
@@ -97,6 +93,7 @@ impl Budget {
         let trigger = compaction.and_then(|settings| summary_trigger(settings, window, output));
         Self {
             window,
+            told: false,
             output,
             trigger,
             trigger_messages: compaction.map(|settings| settings.trigger_messages).filter(|&n| n > 0),
@@ -124,9 +121,10 @@ impl Budget {
         }
     }
 
-    /// What a compaction aims at: half of the trigger, so that it is rare and deep.
+    /// What a compaction aims at: half of the trigger, so that it is rare and deep; half of the window where
+    /// there is no trigger.
     pub fn target(&self) -> Option<u64> {
-        self.trigger.map(|trigger| trigger / 2)
+        self.trigger.or(self.window.map(|window| window.input)).map(|most| most / 2)
     }
 
     /// Whether a summary is due.
@@ -145,7 +143,7 @@ impl Budget {
         self.summary_near(bound, messages)
             || self.trim_due(bound, messages)
             || bound >= self.protect.saturating_add(self.prune_gain)
-            || !self.fits(bound)
+            || self.told && !self.fits(bound)
     }
 
     /// Whether a trim is due.

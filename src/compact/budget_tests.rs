@@ -142,32 +142,18 @@ fn a_window_of_one_number() {
 
 #[test]
 fn configuration_then_learned_then_table() {
-    let rule = |model: &str, upstream: Option<&str>, input, total| WindowRule {
-        model: model.to_owned(),
-        upstream: upstream.map(str::to_owned),
-        input,
-        total,
-    };
-    let rules = [
-        rule("gpt-4o*", Some("azure"), Some(10), None),
-        rule("gpt-4o", None, None, Some(30)),
-        rule("*-mini", None, Some(7), Some(8)),
-        rule("gpt-4o", None, Some(99), Some(99)),
-    ];
     let window = |input, total| Some(Window { input, total });
     let learned = |input, total| Some(Learned { input, total });
-    assert_eq!(Window::resolve(&rules, "azure", "gpt-4o", None), window(10, 30), "each key from its first match");
-    assert_eq!(Window::resolve(&rules, "openai", "gpt-4o", None), window(30, 30));
-    assert_eq!(
-        Window::resolve(&rules, "azure", "gpt-4o-mini", learned(Some(5), None)),
-        window(8, 8).map(|_| Window { input: 8, total: 8 })
-    );
-    assert_eq!(Window::resolve(&[], "openai", "gpt-4o", learned(None, Some(50_000))), window(50_000, 50_000));
-    assert_eq!(Window::resolve(&[], "openai", "gpt-4o", None), K128);
-    assert_eq!(Window::resolve(&[], "openai", "gpt-5", learned(Some(272_000), None)), window(272_000, 400_000));
-    assert_eq!(Window::resolve(&[], "openai", "gpt-5", learned(None, Some(400_000))), window(272_000, 400_000));
-    assert_eq!(Window::resolve(&[], "openai", "gpt-5", learned(Some(32_000), None)), window(32_000, 32_000));
-    assert_eq!(Window::resolve(&[], "local", "my-model", learned(None, None)), None);
+    let set = |input, total| WindowLimits { input, total };
+    let unset = WindowLimits::default();
+    assert_eq!(Window::resolve(set(Some(10), Some(30)), "gpt-4o", learned(Some(5), None)), window(10, 30));
+    assert_eq!(Window::resolve(set(None, Some(30)), "gpt-4o", None), window(30, 30));
+    assert_eq!(Window::resolve(unset, "gpt-4o", learned(None, Some(50_000))), window(50_000, 50_000));
+    assert_eq!(Window::resolve(unset, "gpt-4o", None), K128);
+    assert_eq!(Window::resolve(unset, "gpt-5", learned(Some(272_000), None)), window(272_000, 400_000));
+    assert_eq!(Window::resolve(unset, "gpt-5", learned(None, Some(400_000))), window(272_000, 400_000));
+    assert_eq!(Window::resolve(unset, "gpt-5", learned(Some(32_000), None)), window(32_000, 32_000));
+    assert_eq!(Window::resolve(unset, "my-model", learned(None, None)), None);
 }
 
 fn small_auto() -> impl Strategy<Value = Auto> {

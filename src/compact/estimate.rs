@@ -1,6 +1,6 @@
 //! What a conversation costs as the client sent it and as it would go out, in uncalibrated tokens.
 
-use crate::wire::Conversation;
+use crate::wire::{Conversation, Item};
 
 use super::cuts;
 use super::plan::Situation;
@@ -66,10 +66,14 @@ pub fn rewritten(situation: &Situation, index: usize, replacements: &[&Replaceme
 /// Tokens of every item as it would go out under `checkpoint`; 0 for those its head stands for.
 pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u32> {
     let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
-    let count = |(index, item): (usize, &crate::wire::Item)| match index {
+    let count = |(index, item): (usize, &Item)| match index {
         _ if index < upto => 0,
         _ => {
             let eviction = situation.known.evictions.get(&item.chain).map(|row| &**row);
+            let edited = checkpoint.is_some_and(|checkpoint| !edits_of(checkpoint, index).is_empty());
+            if let Some(eviction) = eviction.filter(|_| !edited) {
+                return eviction.tokens.after;
+            }
             rewritten(situation, index, &in_force(checkpoint, eviction, index))
         }
     };
@@ -77,8 +81,8 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
     counts.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect()
 }
 
-/// The replacements in force for item `index`: a checkpoint's edits, and an eviction's where they
-/// leave a slot alone.
+/// The replacements in force for item `index`, by slot: a checkpoint's edits, and an eviction's where
+/// they leave a slot alone.
 pub fn in_force<'k>(
     checkpoint: Option<&'k Checkpoint>,
     eviction: Option<&'k Eviction>,
@@ -91,6 +95,7 @@ pub fn in_force<'k>(
             all.push(replacement);
         }
     }
+    all.sort_by_key(|replacement| replacement.slot);
     all
 }
 

@@ -1,5 +1,6 @@
 //! Which tools' results are left alone, and how a result finds its tool's name.
 
+use crate::config::glob;
 use crate::wire::Conversation;
 
 /// The shipped `excluded_tools`: tools that page themselves, or whose answers are tiny or pinned. Patterns
@@ -140,30 +141,10 @@ fn bare_names(name: &str) -> [Option<&str>; 3] {
     [after_first, after_last, after_dot]
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any text, also none.
-pub fn glob(pattern: &str, text: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(head) else { return false };
-    let mut pieces = rest.split('*').peekable();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return text.ends_with(piece);
-        }
-        let Some((_, behind)) = text.split_once(piece) else { return false };
-        text = behind;
-    }
-    true
-}
-
-/// Name of the tool whose call result `result` of item `item` answers: that of the nearest call before it
-/// with this id (ids are reused), or the id itself for a legacy function result.
+/// Name of the tool whose call result `result` of item `item` answers.
 pub fn tool_of<'c>(conversation: &'c Conversation<'_>, item: usize, result: usize) -> Option<&'c str> {
     let id = conversation.items.get(item)?.facts.results.get(result)?;
-    let before = conversation.items.get(..item)?;
-    before.iter().rev().flat_map(|item| item.facts.calls.iter().rev()).find_map(|call| match call.id.as_str() {
-        "" => (call.name == *id).then_some(call.name.as_str()),
-        call_id => (call_id == id).then_some(call.name.as_str()),
-    })
+    conversation.tool_of(item, id)
 }
 
 #[cfg(test)]

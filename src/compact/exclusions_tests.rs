@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::*;
 use crate::compact::fixture::{Chat, call, result, user};
 
@@ -94,25 +92,6 @@ fn names_and_prefixes() {
     assert!(!excluded("read_file_range", &["read_file"]));
     assert!(!excluded("", SHIPPED));
     assert!(!excluded("read_file", &[] as &[&str]));
-}
-
-#[test]
-fn globs() {
-    for (pattern, text) in
-        [("*", ""), ("*", "x"), ("a*", "a"), ("a*c", "abc"), ("*b*", "abc"), ("a*b*b", "abb"), ("a**c", "ac")]
-    {
-        assert!(glob(pattern, text), "{pattern} {text}");
-    }
-    for (pattern, text) in [("a", "ab"), ("a*c", "ab"), ("a*ba", "aba_"), ("aba*ba", "aba"), ("", "a"), ("*x", "xy")] {
-        assert!(!glob(pattern, text), "{pattern} {text}");
-    }
-}
-
-proptest! {
-    #[test]
-    fn glob_finds_what_was_cut_out(pieces in proptest::collection::vec("[ab_]{0,4}", 1..5), fill in "[ab_]{0,4}") {
-        prop_assert!(glob(&pieces.join("*"), &pieces.join(&fill)));
-    }
 }
 
 #[test]

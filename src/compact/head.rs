@@ -1,6 +1,6 @@
 //! The message that stands for a summarized prefix: where the prefix ends, and what the message says.
 
-use crate::wire::Role;
+use crate::wire::{Conversation, Role};
 
 use super::budget::KeepTail;
 use super::compose::{Parts, Story, compose, fold_text, offload_text};
@@ -9,6 +9,7 @@ use super::ledger::ledger;
 use super::pins::pins;
 use super::plan::{Load, Shape, Situation, checkpoint};
 use super::rows::{Checkpoint, Head, Level, Removed, TextId};
+use super::tokens::PER_MESSAGE;
 use super::{cuts, estimate};
 
 /// Most tokens of the ledger, and its share of the window in percent.
@@ -19,6 +20,9 @@ const PINS: (u64, u64) = (6_000, 8);
 const DIGEST: (u64, u64) = (2_500, 5);
 /// Tokens of the frame around all of it.
 const FRAME: u64 = 400;
+
+/// From so many pointers on, the replaced messages are kept anew as one text: each costs some sixty tokens.
+const MOST_POINTERS: usize = 8;
 
 /// Where the summary's text comes from.
 #[derive(Debug, Clone, Copy)]
@@ -48,9 +52,11 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
     let Situation { budget, conversation, .. } = *situation;
     let upto = situation.summarized();
     let items = estimate::per_item(situation, situation.known.active.as_deref());
-    let to_come = budget.trigger_messages.map_or(0, |trigger| trigger.saturating_sub(load.messages));
     let wanted = match budget.keep {
-        KeepTail::Messages(keep) => cuts::cut_for_messages(conversation, keep.saturating_sub(to_come).max(1)),
+        KeepTail::Messages(keep) => {
+            let keep = keep.saturating_sub(to_come(situation, load));
+            cuts::cut_for_messages(conversation, keep.max(1))
+        }
         KeepTail::Tokens(keep) => {
             let to_come = budget.trigger.map_or(0, |trigger| trigger.saturating_sub(load.tokens));
             let keep = situation.uncalibrated(keep.saturating_sub(to_come)).max(1);
@@ -60,16 +66,45 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
         }
     };
     let from = wanted.unwrap_or(0).max(upto + 1);
-    let room = |k: usize| {
-        let head = expected(situation, k, &items) + situation.overhead();
-        let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
-        target.saturating_sub(head)
-    };
+    let candidates: Vec<usize> =
+        cuts::boundaries(conversation).into_iter().filter(|k| (from..conversation.items.len()).contains(k)).collect();
+    let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
+    reaching(situation, &candidates, &items, target).or(candidates.last().copied())
+}
+
+/// Messages that come until the trigger is reached, if they come in groups like the last one.
+fn to_come(situation: &Situation, load: Load) -> usize {
+    let missing = situation.budget.trigger_messages.map_or(0, |trigger| trigger.saturating_sub(load.messages));
+    let last = smallest_tail(situation).unwrap_or(0);
+    let last = situation.conversation.items.iter().skip(last).filter(|item| cuts::is_message(&item.facts)).count();
+    missing.next_multiple_of(last.max(1))
+}
+
+/// The first of some cuts behind whose head the request has at most `target` uncalibrated tokens;
+/// `items` are those of the request without it. What a head costs is estimated first and then measured.
+pub fn reaching(situation: &Situation, candidates: &[usize], items: &[u32], target: u64) -> Option<usize> {
+    const TRIES: usize = 4;
+    let room = target.saturating_sub(situation.overhead());
     let tail = |k: usize| items.iter().skip(k).map(|tokens| u64::from(*tokens)).sum::<u64>();
-    let count = conversation.items.len();
-    let boundaries: Vec<usize> =
-        cuts::boundaries(conversation).into_iter().filter(|k| *k >= from && *k < count).collect();
-    boundaries.iter().copied().find(|k| tail(*k) <= room(*k)).or(boundaries.last().copied())
+    let mut least = 0;
+    let mut found = None;
+    for _ in 0..TRIES {
+        let fits = |k: &usize| tail(*k).saturating_add(expected(situation, *k, items).max(least)) <= room;
+        let cut = candidates.iter().copied().find(fits)?;
+        found = Some(cut);
+        let head = measured(situation, cut);
+        if tail(cut).saturating_add(head) <= room {
+            break;
+        }
+        least = head;
+    }
+    found
+}
+
+/// Tokens of the head of the first `cut` items with a record as long as a digest may be.
+fn measured(situation: &Situation, cut: usize) -> u64 {
+    let said = Said::of(situation, cut, String::new(), Source::Digest);
+    situation.tokens.count_text(&compose(&said.parts())) + bounded(situation, DIGEST) + PER_MESSAGE
 }
 
 /// The smallest tail that any cut leaves, as its first item.
@@ -84,9 +119,10 @@ pub fn summary(situation: &Situation, cut: usize, source: Source) -> Option<(Che
     let said = Said::of(situation, cut, story, source);
     let text = compose(&said.parts());
     let (head, removed) = said.into_head(cut, text);
-    // The digest has to speak for a user message that the head is folded into.
+    // The digest has to speak for a user message that the head is folded into, and for what follows it:
+    // in a shorter history that message is the one to be answered, and stays as it is.
     let next = situation.conversation.items.get(cut)?;
-    let covers = if next.facts.role == Role::User { cut + 1 } else { cut };
+    let covers = if next.facts.role == Role::User { cut + 2 } else { cut };
     let shape = Shape { level: Level::Summary, covers, head: Some(head), edits: Vec::new() };
     Some((checkpoint(situation, shape), removed))
 }
@@ -107,11 +143,25 @@ pub fn fold(situation: &Situation, source: Source, keep: u64) -> Option<(Checkpo
     Some((checkpoint(situation, shape), removed))
 }
 
+/// The first `upto` items alone: a head is the same whatever came after what it replaces, since the client
+/// may go back to where that was not there.
+fn replaced<'b>(conversation: &Conversation<'b>, upto: usize) -> Conversation<'b> {
+    let items = conversation.items.iter().take(upto).cloned().collect();
+    Conversation {
+        dialect: conversation.dialect,
+        body: conversation.body,
+        fields: conversation.fields.clone(),
+        lead: conversation.lead.clone(),
+        items,
+    }
+}
+
 fn record(situation: &Situation, upto: usize, source: Source) -> String {
     let counter = |text: &str| situation.tokens.count_text(text) as usize;
+    let replaced = replaced(situation.conversation, upto);
     match source {
         Source::Model(text) => text.to_owned(),
-        Source::Digest => digest(situation.conversation, 0..upto, bounded(situation, DIGEST) as usize, &counter),
+        Source::Digest => digest(&replaced, 0..upto, bounded(situation, DIGEST) as usize, &counter),
     }
 }
 
@@ -128,12 +178,15 @@ struct Said<'s> {
 impl<'s> Said<'s> {
     fn of(situation: &Situation, upto: usize, story: String, source: Source<'s>) -> Self {
         let counter = |text: &str| situation.tokens.count_text(text) as usize;
-        let Situation { conversation, key, .. } = *situation;
+        let key = situation.key;
+        let conversation = &replaced(situation.conversation, upto);
+        let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let earlier = situation.known.active.as_deref().and_then(|active| active.head.as_ref());
-        let earlier = earlier.filter(|head| head.upto <= upto);
+        // The kept texts are all of the replaced messages, or none: also where offloading was off for a while.
+        let earlier = earlier.filter(|head| offload && head.upto <= upto);
+        let earlier = earlier.filter(|head| (1..MOST_POINTERS).contains(&head.offloaded.len()));
         let from = earlier.map_or(0, |head| head.upto);
         let mut pointers = earlier.map_or_else(Vec::new, |head| head.offloaded.clone());
-        let offload = situation.strategies.compaction.as_ref().is_some_and(|settings| settings.offload_before_compact);
         let offloaded = offload.then(|| key.removed(offload_text(conversation, from..upto)));
         pointers.extend(offloaded.as_ref().map(|removed| removed.id));
         Self {

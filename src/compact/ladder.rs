@@ -167,15 +167,13 @@ fn evicted(situation: &Situation) -> Option<Rung> {
 fn cut(situation: &Situation, trimmed: Option<&Rung>, goal: Goal) -> Option<usize> {
     let known = laid_over(situation, trimmed);
     let items = estimate::per_item(&situation.with(&known), known.active.as_deref());
-    let target = situation.uncalibrated(goal.target).saturating_sub(situation.overhead());
-    let tail = |cut: usize| items.iter().skip(cut).map(|tokens| u64::from(*tokens)).sum::<u64>();
-    let reaches = |cut: &usize| tail(*cut) + head::expected(situation, *cut, &items) <= target;
     let kept = cuts::cut_for_tokens(situation.conversation, &items, situation.budget.keep_tokens());
-    let count = situation.conversation.items.len();
     let from = kept.unwrap_or(0).max(situation.summarized() + 1);
-    let boundaries = cuts::boundaries(situation.conversation);
-    let found = boundaries.iter().copied().filter(|cut| (from..count).contains(cut)).find(reaches);
-    found.or_else(|| head::smallest_tail(situation))
+    let within = from..situation.conversation.items.len();
+    let candidates: Vec<usize> =
+        cuts::boundaries(situation.conversation).into_iter().filter(|cut| within.contains(cut)).collect();
+    head::reaching(situation, &candidates, &items, situation.uncalibrated(goal.target))
+        .or_else(|| head::smallest_tail(situation))
 }
 
 fn summarized(situation: &Situation, trimmed: Option<&Rung>, summary: (usize, Source)) -> Option<Rung> {

@@ -37,6 +37,10 @@ pub mod truncate;
 pub mod typed;
 pub mod windows;
 
+#[cfg(test)]
+#[path = "tests/model/mod.rs"]
+mod model;
+
 pub use rows::{
     Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey,
 };

@@ -136,6 +136,12 @@ impl Situation<'_> {
         covers.max(active).min(self.conversation.items.len())
     }
 
+    /// Whether a row for `checkpoint` can be written and applies: the store keeps the first of a level.
+    pub fn applies(&self, checkpoint: &Checkpoint) -> bool {
+        let depth = |checkpoint: &Checkpoint| (checkpoint.covers, checkpoint.level);
+        self.known.active.as_deref().is_none_or(|active| depth(checkpoint) > depth(active))
+    }
+
     /// The load of the request under the known rows, counted.
     pub fn load(&self) -> Load {
         let messages = estimate::messages(self.conversation, self.known.active.as_deref());
@@ -164,7 +170,8 @@ pub fn plan(situation: &Situation) -> Proposal {
         return proposal;
     }
     let mut load = situation.with(&known).load();
-    if let Some(trim) = trim::planned(&situation.with(&known), load) {
+    let trim = trim::planned(&situation.with(&known), load);
+    if let Some(trim) = trim.filter(|trim| situation.applies(&trim.checkpoint)) {
         proposal.actions = proposal.actions.and(trim.actions);
         proposal.texts.extend(trim.texts);
         proposal.activate(situation, &mut known, trim.checkpoint);
@@ -172,7 +179,9 @@ pub fn plan(situation: &Situation) -> Proposal {
     }
     if situation.strategies.compaction.is_some()
         && let Some(checkpoint) = summarize(&situation.with(&known), load, &mut proposal)
+        && situation.applies(&checkpoint)
     {
+        proposal.actions.summarized = true;
         proposal.activate(situation, &mut known, checkpoint);
     }
     let change = estimate::total(&situation.with(&known));
@@ -228,22 +237,31 @@ impl Situation<'_> {
 /// The prepared summary to activate where the trigger is reached; else says whether one is needed.
 fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Option<Checkpoint> {
     let budget = situation.budget;
-    if !budget.summary_near(load.tokens, load.messages) {
+    // A window that the upstream itself told is kept to, whatever the triggers are.
+    let clash = budget.told && !budget.fits(load.tokens);
+    if !budget.summary_near(load.tokens, load.messages) && !clash {
         return None;
     }
-    let due = budget.summary_due(load.tokens, load.messages);
-    let prepared = usable(situation).map(|prepared| merge(situation, &prepared));
-    let ready = prepared.filter(|merged| reaches_target(situation, merged, load));
-    match (due, ready) {
-        (true, Some(ready)) => {
-            proposal.actions.summarized = true;
-            return Some(ready);
+    let due = budget.summary_due(load.tokens, load.messages) || clash;
+    let mut missed = None;
+    if let Some(prepared) = usable(situation) {
+        // Without the edits behind it the request is a little larger, but nothing has to be read for that.
+        if !due && reaches_target(situation, &prepared, load) {
+            return None;
         }
-        (false, Some(_)) => return None,
-        (_, None) => {}
+        let merged = merge(situation, &prepared);
+        if reaches_target(situation, &merged, load) {
+            return due.then_some(merged);
+        }
+        missed = Some(merged);
     }
     let overflows = !budget.fits(load.tokens);
     let cut = head::cut(situation, load)?;
+    if let Some(missed) = missed.filter(|missed| missed.summarized() >= cut) {
+        // The same side call again would bring no other summary.
+        let helps = due && overflows && load_under(situation, &missed).tokens < load.tokens;
+        return helps.then_some(missed);
+    }
     if !overflows && !pays(situation, cut, load) {
         return None;
     }
@@ -255,9 +273,15 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
     None
 }
 
-/// The prepared summary, if it stands for more than the active one.
+/// The prepared summary, if it stands for more than the active one. One that points to texts of an
+/// earlier summary is usable only while that one is known: else its texts may be gone with it.
 fn usable(situation: &Situation) -> Option<Arc<Checkpoint>> {
-    situation.known.prepared.clone().filter(|prepared| prepared.summarized() > situation.summarized())
+    let kept = |checkpoint: &Checkpoint| checkpoint.head.as_ref().map_or_else(Vec::new, |head| head.offloaded.clone());
+    let active = situation.known.active.as_deref().map_or_else(Vec::new, kept);
+    let stands =
+        |prepared: &Checkpoint| kept(prepared).split_last().is_none_or(|(_, earlier)| active.starts_with(earlier));
+    let prepared = situation.known.prepared.clone()?;
+    (prepared.summarized() > situation.summarized() && stands(&prepared)).then_some(prepared)
 }
 
 /// A summary with the active checkpoint's edits behind it, and the trims that a cut of the prefix makes free.

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, Item, Role, SlotKind, openai_chat};
+use crate::wire::{Conversation, Item, SlotKind, openai_chat};
 
 use super::estimate::in_force;
 use super::rows::{Checkpoint, Head, Known};
@@ -25,11 +25,12 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
     let active = known.active.as_deref().filter(|checkpoint| fits(checkpoint, conversation));
     let head = active.and_then(|checkpoint| checkpoint.head.as_ref());
     let mut rendering = Rendering { checkpoint: active.is_some(), ..Rendering::default() };
+    if active.is_none() && known.evictions.is_empty() {
+        return rendering;
+    }
+    let place = active.zip(head).and_then(|(checkpoint, head)| place(conversation, checkpoint, head));
     let upto = head.map_or(0, |head| head.upto);
     for (index, item) in conversation.items.iter().enumerate().skip(upto) {
-        if active.is_none() && known.evictions.is_empty() {
-            break;
-        }
         let eviction = known.evictions.get(&item.chain).map(|eviction| &**eviction);
         for replacement in in_force(active, eviction, index) {
             let Some(edit) = replace(item, replacement.slot, &replacement.text) else { continue };
@@ -37,8 +38,8 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
             rendering.evicted |= eviction.is_some_and(|row| row.replacements.contains(replacement));
         }
     }
-    if let (Some(checkpoint), Some(head)) = (active, head) {
-        rendering.edits.splice(0..0, place(conversation, checkpoint, head));
+    if let Some(place) = place {
+        stand_in(&mut rendering.edits, place);
     }
     rendering
 }
@@ -58,24 +59,42 @@ fn replace(item: &Item, slot: usize, text: &str) -> Option<Edit> {
     Some(Edit { span: start + slot.span.start..start + slot.span.end, with: openai_chat::replacement(slot, text) })
 }
 
+/// What takes the place of the first items.
+struct Place {
+    /// The head as a message of its own, or nothing where it is folded.
+    instead: Edit,
+    /// The head in front of the next message's text.
+    folded: Option<Edit>,
+}
+
 /// The summary's message in place of the first items (INVARIANTS "safe shape"): folded into a user
 /// message that follows within the covered history, else a user message of its own. What follows
 /// beyond the covered history does not decide: it may not be there yet.
-fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> Vec<Edit> {
-    let (Some(first), Some(last)) = (conversation.items.first(), conversation.items.get(head.upto.wrapping_sub(1)))
-    else {
-        return Vec::new();
-    };
-    let shortened = checkpoint.edits.iter().any(|(index, _)| *index == head.upto);
-    let next = conversation
-        .items
-        .get(head.upto)
-        .filter(|item| head.upto < checkpoint.covers && item.facts.role == Role::User && !shortened);
+fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> Option<Place> {
+    let start = conversation.items.first()?.span.start;
+    let last = conversation.items.get(head.upto.checked_sub(1)?)?;
+    let next = conversation.items.get(head.upto).filter(|_| head.upto < checkpoint.covers);
+    let text = format!("{}\n\n", head.text);
     if let Some(next) = next
-        && let Some(folded) = openai_chat::fold_into(conversation, head.upto, &head.text)
+        && let Some(folded) = openai_chat::fold_into(conversation, head.upto, &text)
     {
-        return vec![Edit { span: first.span.start..next.span.start, with: Bytes::new() }, folded];
+        let instead = Edit { span: start..next.span.start, with: Bytes::new() };
+        return Some(Place { instead, folded: Some(folded) });
     }
-    let message = openai_chat::user_message(&head.text);
-    vec![Edit { span: first.span.start..last.span.end, with: message.into() }]
+    let instead = Edit { span: start..last.span.end, with: openai_chat::user_message(&head.text).into() };
+    Some(Place { instead, folded: None })
+}
+
+/// Puts the head before the edits of what it leaves. Where the text that it is folded into is itself
+/// replaced, the two become one edit.
+fn stand_in(edits: &mut Vec<Edit>, place: Place) {
+    if let Some(mut folded) = place.folded {
+        if let Some(first) = edits.first_mut().filter(|first| first.span.contains(&folded.span.start)) {
+            let text = [first.with.slice(..1), folded.with, first.with.slice(1..)].concat();
+            folded = Edit { span: first.span.clone(), with: text.into() };
+            edits.remove(0);
+        }
+        edits.insert(0, folded);
+    }
+    edits.insert(0, place.instead);
 }

@@ -56,8 +56,8 @@ pub struct Change {
     pub after: u64,
 }
 
-/// How deep a checkpoint cuts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// How deep a checkpoint cuts, ascending: of those at one digest the deepest applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Level {
     /// Arguments truncated, older results pruned (by recovery also: results evicted). No model call.
     Trim,

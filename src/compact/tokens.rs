@@ -69,6 +69,12 @@ fn media(facts: &Facts) -> u64 {
     facts.media.iter().map(|media| u64::from(media.tokens)).sum()
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many texts were counted on this thread: known history must cost none.
+    pub static COUNTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Default for Tokens {
     fn default() -> Self {
         Self { vocabulary: Vocabulary::O200k }
@@ -93,6 +99,8 @@ impl Tokens {
     }
 
     fn measure_text(&self, text: &str) -> u64 {
+        #[cfg(test)]
+        COUNTED.set(COUNTED.get() + 1);
         let Some(core) = self.vocabulary.core() else { return (text.len() as u64).div_ceil(3) };
         if text.len() <= SAMPLE {
             return self.count_pieces(core, text);

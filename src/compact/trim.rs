@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use crate::wire::SlotKind;
+use crate::wire::{Role, SlotKind};
 
 use super::plan::{Actions, Load, Shape, Situation, checkpoint};
 use super::prune::{Pruner, gain, prune};
@@ -46,7 +46,7 @@ fn due(situation: &Situation, load: Load) -> Scope {
     let keep = settings.map(|settings| settings.keep_messages);
     Scope {
         arguments_upto: keep.and_then(|keep| cuts::cut_for_messages(situation.conversation, keep)).unwrap_or(0),
-        results_upto: situation.conversation.items.len(),
+        results_upto: unread(situation),
         protect: situation.uncalibrated(budget.protect),
         arguments_gain: situation.uncalibrated(budget.truncate_gain),
         results_gain: situation.uncalibrated(budget.prune_gain),
@@ -58,6 +58,11 @@ pub fn could_pay(situation: &Situation, load: Load) -> bool {
     let scope = due(situation, load);
     let bound = Bound::of(situation, situation.summarized(), scope);
     bound.arguments >= scope.arguments_gain.max(1) || bound.results >= scope.results_gain.max(1)
+}
+
+/// The first item that no answer of the model's has followed yet.
+fn unread(situation: &Situation) -> usize {
+    situation.conversation.items.iter().rposition(|item| item.facts.role == Role::Assistant).unwrap_or(0)
 }
 
 /// Trims what `scope` allows and the sections in force offer.
@@ -98,7 +103,8 @@ pub fn trim(situation: &Situation, scope: Scope) -> Option<Trim> {
     (!cuts.is_empty()).then(|| assemble(situation, cuts, actions))
 }
 
-/// What cuts could gain at most, in uncalibrated tokens, from counts that are remembered.
+/// What cuts could gain at most, in uncalibrated tokens, from counts and lengths that are remembered: the
+/// gate before any text is decoded.
 struct Bound {
     arguments: u64,
     results: u64,
@@ -112,30 +118,42 @@ impl Bound {
         let (mut bound, mut newer) = (Self { arguments: 0, results: 0 }, 0_u64);
         for index in (from..scope.results_upto.max(scope.arguments_upto)).rev() {
             let Some(item) = conversation.items.get(index) else { continue };
-            let edits = estimate::in_force(known.active.as_deref(), None, index);
-            let long = |longest: usize, arguments: bool| {
-                let slots = item.facts.slots.iter().enumerate().filter(|(_, slot)| match slot.kind {
-                    SlotKind::Arguments(_) | SlotKind::Input(_) => arguments && slot.span.len() > longest,
-                    SlotKind::Result(_) => !arguments && slot.span.len() > longest,
-                    _ => false,
-                });
-                // What is cut already is not cut again.
-                slots.into_iter().any(|(place, _)| edits.iter().all(|edit| edit.slot != place))
+            let eviction = known.evictions.get(&item.chain);
+            let now = match eviction {
+                Some(row) => row.tokens.after,
+                None => tokens.count_item(conversation, index),
             };
-            let now = known.evictions.get(&item.chain).map(|row| row.tokens.after);
-            let now = || now.unwrap_or_else(|| tokens.count_item(conversation, index));
-            if index < scope.arguments_upto && long(longest_argument, true) {
-                bound.arguments += now();
+            if index < scope.arguments_upto {
+                let arguments = |kind| matches!(kind, SlotKind::Arguments(_) | SlotKind::Input(_));
+                bound.arguments += hidden(situation, index, longest_argument, arguments).min(now);
             }
             if index < scope.results_upto && !item.facts.results.is_empty() {
-                if newer >= scope.protect && long(longest_result, false) && edits.is_empty() {
-                    bound.results += now();
+                if newer >= scope.protect {
+                    let results = |kind| matches!(kind, SlotKind::Result(_));
+                    bound.results += hidden(situation, index, longest_result, results).min(now);
                 }
-                newer += now();
+                newer += now;
             }
         }
         bound
     }
+}
+
+/// Bytes, and so tokens at most, by which an item's texts of some kind exceed the longest that stays.
+/// What a checkpoint has replaced stays as it is.
+fn hidden(situation: &Situation, index: usize, longest: usize, kind: impl Fn(SlotKind) -> bool) -> u64 {
+    let Situation { conversation, known, .. } = *situation;
+    let Some(item) = conversation.items.get(index) else { return 0 };
+    let edits = estimate::in_force(known.active.as_deref(), None, index);
+    let eviction = known.evictions.get(&item.chain).map_or(&[][..], |row| &row.replacements);
+    let slots = item.facts.slots.iter().enumerate().filter(|(_, slot)| kind(slot.kind));
+    let hidden = slots.map(|(at, slot)| {
+        let evicted = eviction.iter().find(|replacement| replacement.slot == at);
+        let length = evicted.map_or(slot.span.len(), |replacement| replacement.text.len());
+        let edited = edits.iter().any(|edit| edit.slot == at);
+        if edited { 0 } else { length.saturating_sub(longest) as u64 }
+    });
+    hidden.sum()
 }
 
 /// Whether the active checkpoint has replaced that slot already: what was replaced stays as it is.

@@ -14,6 +14,8 @@ use super::request::{ChatRequest, tool_calls};
 
 /// The sections by which a request for a summary is known.
 pub const SECTIONS: [&str; 4] = ["SESSION INTENT", "SUMMARY", "ARTIFACTS", "NEXT STEPS"];
+/// How a text begins that the proxy put in place of messages.
+const NOTICE: &str = "<compactproxy-";
 /// Most paths that a default summary names.
 const MAX_ARTIFACTS: usize = 40;
 /// Frees every waiter, now and later.
@@ -201,9 +203,11 @@ pub fn error(status: u16, message: &str, kind: &str, code: &str) -> Reply {
     Reply::Raw { status, headers, body: body.to_string().into() }
 }
 
-/// Whether the last message is a user's and asks for a summary by the names of its sections.
+/// Whether the last message is a user's and asks for a summary by the names of its sections. A proxy's
+/// notice that stands for the whole history holds them, too, but it begins with its own mark.
 pub fn asks_for_summary(request: &ChatRequest) -> bool {
-    request.last_user_text().is_some_and(|text| SECTIONS.iter().all(|section| text.contains(section)))
+    let asks = |text: String| !text.starts_with(NOTICE) && SECTIONS.iter().all(|section| text.contains(section));
+    request.last_user_text().is_some_and(asks)
 }
 
 /// A short, well-formed summary made of what the request shows.

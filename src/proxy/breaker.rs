@@ -39,7 +39,7 @@ impl Breaker {
         self.with(tenant, upstream, |state| {
             let paused = state.closed_until.is_some_and(|until| now < until);
             let same_hour = state.hour.is_some_and(|start| now.duration_since(start) < HOUR);
-            !paused && !(same_hour && state.tokens >= HOURLY_TOKENS)
+            !(paused || same_hour && state.tokens >= HOURLY_TOKENS)
         })
     }
 
@@ -66,11 +66,16 @@ impl Breaker {
         });
     }
 
+    /// A side call met the provider's rate limit.
+    pub fn rate_limited(&self, tenant: Tenant, upstream: &Arc<str>, now: Instant) {
+        self.with(tenant, upstream, |state| state.closed_until = Some(now + PAUSE));
+    }
+
     /// Reads the rate limits that an answer of the provider reports, of any call.
     pub fn observe(&self, tenant: Tenant, upstream: &Arc<str>, answer: (u16, &http::HeaderMap), now: Instant) {
         let (status, headers) = answer;
         if status == 429 || low(headers) {
-            self.with(tenant, upstream, |state| state.closed_until = Some(now + PAUSE));
+            self.rate_limited(tenant, upstream, now);
         }
     }
 

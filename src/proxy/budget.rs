@@ -27,6 +27,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Bytes that may still be taken.
+    pub fn free(&self) -> usize {
+        self.limit.saturating_sub(self.used())
+    }
+
     fn add(&self, bytes: usize) -> bool {
         let sum = |used: usize| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()

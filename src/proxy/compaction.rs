@@ -4,30 +4,27 @@
 //! ends the stage with what is known so far; the client's own body is always good (L2).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
 
-use super::body::SendBody;
 use super::breaker::Breaker;
-use super::encoding::{Encoding, decode};
-use super::headers::BodyHeaders;
-use super::intake::Intake;
-use super::jobs::Jobs;
+use super::encoding::Encoding;
+use super::intake::decoded;
+use super::jobs::{Jobs, Made};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
-use super::recovery::LEAST_OUTPUT;
-use super::sessions::{Means, Readiness, Sessions};
+use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::tenant::{self, Identity, Proof};
+use super::work::Work;
 use super::{sidecall, workspace};
 use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::{Actions, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::render;
-use crate::compact::{Change, Checkpoint, Known, client_compaction, estimate, trim};
+use crate::compact::{Change, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
-use crate::store::{Batch, CommitError, Stage, Store, Tenant};
+use crate::store::{Batch, CommitError, Health, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
-use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, openai_chat};
 
 /// Bodies from this size on may overflow a window that nobody knows.
@@ -42,24 +39,11 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    /// How long a request that would overflow waits for its summary.
+    pub patience: Duration,
     tenant_rule: TenantRule,
     /// Smaller bodies need no look: nothing could be removed from them.
     floor: usize,
-}
-
-/// A request whose body was looked at, on its way.
-pub struct Work {
-    pub origin: Arc<Origin>,
-    /// Rows in force, after this request's own.
-    pub known: Known,
-    /// What goes upstream; `None`: the client's own body.
-    pub pieces: Option<Vec<Bytes>>,
-    pub actions: Actions,
-    /// Calibrated tokens before and after; `None` where they were not counted.
-    pub tokens: Option<Change>,
-    /// The checkpoint that this request activated.
-    pub activated: Option<Digest>,
-    pub recoverable: bool,
 }
 
 impl Compactor {
@@ -70,6 +54,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
             floor: floor(config),
         }
@@ -77,8 +62,7 @@ impl Compactor {
 
     /// Looks at a body that was taken in. `None`: nothing to do with it now or later.
     pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
-        let body = self.decoded(&incoming)?;
-        incoming.body = body.clone();
+        let body = self.decode(&mut incoming).await?;
         let identity = self.identify(&incoming)?;
         let conversation = self.read(&body, identity.tenant).await?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
@@ -96,7 +80,7 @@ impl Compactor {
             actions: Actions::default(),
             tokens: None,
             activated: None,
-            recoverable: false,
+            may_overflow: false,
             origin: Arc::clone(&origin),
         };
         let may_plan = origin.proof == Proof::Known && !client_compaction::asks_for_it(&conversation);
@@ -107,22 +91,27 @@ impl Compactor {
             self.place(&mut work, &conversation);
         }
         self.store.remember_forwarded(&origin.tenant, &chain);
-        work.recoverable = work.may_overflow(&conversation);
+        work.bound();
         Some(work)
     }
 
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
-    pub async fn pass(&self, incoming: Incoming<'_>) {
-        let Some((body, identity)) = self.decoded(&incoming).zip(self.identify(&incoming)) else { return };
+    pub async fn pass(&self, mut incoming: Incoming<'_>) {
+        let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
         let Some(conversation) = self.read(&body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         self.store.remember_forwarded(&identity.tenant, &chain);
     }
 
-    /// The body without its coding, unless it is too small to have to do with anything.
-    fn decoded(&self, incoming: &Incoming<'_>) -> Option<Bytes> {
-        let cap = incoming.shard.proxy.config.server.max_body_bytes;
-        let body = decode(Encoding::of(&incoming.parts.headers)?, &incoming.body, cap).ok()?;
+    /// Takes the body's coding off. `None` also where it is too small to have to do with anything.
+    async fn decode(&self, incoming: &mut Incoming<'_>) -> Option<Bytes> {
+        let encoding = Encoding::of(&incoming.parts.headers)?;
+        if encoding != Encoding::Identity {
+            let decoded = decoded(incoming, encoding).await?;
+            incoming.permit.push(Arc::new(decoded.permit));
+            incoming.body = decoded.body;
+        }
+        let body = incoming.body.clone();
         (body.len() >= self.floor || carries_media(&body)).then_some(body)
     }
 
@@ -152,14 +141,18 @@ impl Compactor {
             Some(plan(&origin.situation(conversation, &work.known)))
         };
         let Some(mut proposal) = proposal else { return };
-        work.tokens = proposal.tokens;
         if origin.strategies.observe {
             tracing::info!(actions = ?proposal.actions.names().collect::<Vec<_>>(), tokens = ?proposal.tokens, "observed");
+            return;
+        }
+        // What cannot be kept is not removed: no side call for it, nothing that waits.
+        if self.store.health() != Health::Up {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
+            work.tokens = tokens;
             return;
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
@@ -173,11 +166,12 @@ impl Compactor {
 
     /// Sees to the summary that a proposal needs: begins it, or waits for it.
     async fn provide(&self, work: &Work, proposal: &mut Proposal, chain: &[Digest]) {
-        let (origin, root) = (&work.origin, work.origin.root);
+        let origin = &work.origin;
+        let turn = Turn { tenant: origin.tenant, root: origin.root, tip: chain.last().copied().unwrap_or_default() };
         let (cut, urgent) = match proposal.summary {
             Need::No => {
                 if proposal.actions.summarized {
-                    self.sessions.trigger(origin.tenant, root, Readiness::Ready);
+                    self.sessions.trigger(turn, Readiness::Ready);
                 }
                 return;
             }
@@ -188,7 +182,7 @@ impl Compactor {
             Need::Late { cut } => (cut, false),
             Need::Now { cut } => (cut, true),
         };
-        let means = self.sessions.trigger(origin.tenant, root, Readiness::Missing);
+        let means = self.sessions.trigger(turn, Readiness::Missing);
         let ticket = match means {
             Means::SideCall => sidecall::begin(self, origin, &work.known, cut),
             Means::DigestOnly => None,
@@ -197,20 +191,14 @@ impl Compactor {
             return;
         }
         let made = match ticket {
-            Some(ticket) => ticket.wait(sidecall::PATIENCE).await,
+            Some(ticket) => ticket.wait(self.patience).await,
             None => None,
         };
         self.activate(work, proposal, (cut, made), chain).await;
     }
 
     /// Lays a summary, or the digest in its place, over what is proposed.
-    async fn activate(
-        &self,
-        work: &Work,
-        proposal: &mut Proposal,
-        summary: (usize, Option<Arc<Checkpoint>>),
-        chain: &[Digest],
-    ) {
+    async fn activate(&self, work: &Work, proposal: &mut Proposal, summary: (usize, Made), chain: &[Digest]) {
         let mut known = work.known.clone();
         known.evictions.extend(proposal.evictions.iter().cloned());
         if let Some((_, trimmed)) = &proposal.checkpoint {
@@ -219,7 +207,7 @@ impl Compactor {
         let (cut, made) = summary;
         let laid = work.origin.think(&known, move |situation| {
             let (summary, texts) = match made {
-                Some(made) => ((*made).clone(), Vec::new()),
+                Some(made) => ((*made.checkpoint).clone(), made.texts.to_vec()),
                 None => head::summary(situation, cut, Source::Digest)?,
             };
             let merged = merge(situation, &summary);
@@ -256,7 +244,9 @@ impl Compactor {
         if let Some(folder) = &origin.workspace {
             workspace::write(folder, &batch.texts).await.map_err(|_| CommitError::Failed)?;
         }
+        let started = Instant::now();
         let committed = self.store.commit(&origin.tenant, batch).await;
+        origin.shard.proxy.metrics.committed(started.elapsed());
         if let Err(error) = &committed {
             tracing::warn!(%error, "nothing new is removed from this request");
         }
@@ -271,88 +261,6 @@ impl Compactor {
         let mut edits = rendering.edits;
         edits.extend(work.lowered_output(conversation));
         work.set_pieces(edits);
-    }
-}
-
-impl Work {
-    /// The body to send. Can be made again for a second attempt.
-    pub fn body(&self, intake: &Intake) -> SendBody {
-        match &self.pieces {
-            Some(pieces) => intake.rewritten(pieces.clone()),
-            None => intake.original(),
-        }
-    }
-
-    /// What the body needs of the request's headers.
-    pub fn body_headers(&self) -> BodyHeaders {
-        match &self.pieces {
-            Some(pieces) => BodyHeaders::Rewritten(total_len(pieces) as u64),
-            None => BodyHeaders::TakenIn,
-        }
-    }
-
-    /// Response headers that tell of the rewrite.
-    pub fn notes(&self) -> Vec<(HeaderName, HeaderValue)> {
-        if self.pieces.is_none() {
-            return Vec::new();
-        }
-        let mut notes = Vec::new();
-        let actions = self.actions.names().collect::<Vec<_>>().join(", ");
-        if let Ok(value) = HeaderValue::try_from(actions) {
-            notes.push((HeaderName::from_static("x-compactproxy-action"), value));
-        }
-        if let Some(Change { before, after }) = self.tokens
-            && let Ok(value) = HeaderValue::try_from(format!("before={before}, after={after}"))
-        {
-            notes.push((HeaderName::from_static("x-compactproxy-tokens"), value));
-        }
-        notes
-    }
-
-    /// Places `edits` in the body; without any, or if they do not fit, the original goes out.
-    pub(super) fn set_pieces(&mut self, edits: Vec<Edit>) {
-        self.pieces = match edits.is_empty() {
-            true => None,
-            false => splice(&self.origin.body, edits).ok(),
-        };
-        if self.pieces.is_none() {
-            self.actions = Actions::default();
-        }
-    }
-
-    /// Bytes that go upstream.
-    pub fn sent_bytes(&self) -> usize {
-        self.pieces.as_ref().map_or(self.origin.body.len(), |pieces| total_len(pieces))
-    }
-
-    /// Whether the provider could find this request too long, by its bytes alone.
-    fn may_overflow(&self, conversation: &Conversation<'_>) -> bool {
-        let origin = &self.origin;
-        let bytes = self.sent_bytes();
-        // Bytes do not bound what media cost.
-        let carries_media = || conversation.items.iter().any(|item| !item.facts.media.is_empty());
-        let could = match origin.budget.window {
-            None => bytes >= UNKNOWN_WINDOW_BYTES || carries_media(),
-            Some(window) => {
-                let bound = origin.budget.output.saturating_add(bytes as u64);
-                bound >= window.input.min(window.total) || carries_media()
-            }
-        };
-        origin.strategies.recovery && !origin.strategies.observe && origin.proof == Proof::Known && could
-    }
-
-    /// Lowers the client's output limit where the upstream has told that there is no room for it, so that
-    /// it need not refuse again.
-    fn lowered_output(&mut self, conversation: &Conversation<'_>) -> Vec<Edit> {
-        let origin = Arc::clone(&self.origin);
-        let told = origin.told_total.zip(self.tokens).filter(|_| origin.strategies.recovery);
-        let (Some((total, tokens)), Some(asked)) = (told, conversation.max_output()) else { return Vec::new() };
-        let room = total.saturating_sub(tokens.after + tokens.after / 50 + 16);
-        if asked <= room || room < LEAST_OUTPUT {
-            return Vec::new();
-        }
-        self.actions.output_lowered = true;
-        openai_chat::lower_output(conversation, room)
     }
 }
 

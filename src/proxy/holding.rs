@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
@@ -10,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::encoding::{Decoder, Encoding};
-use super::hold::{Coding, ERROR_BYTES, HOLD_TIME, Hold, Sent, Step};
+use super::hold::{Coding, ERROR_BYTES, Hold, Sent, Step};
 
 /// A response of which the beginning was read. All of it can still be relayed.
 pub struct Held {
@@ -28,8 +29,8 @@ impl Held {
     }
 }
 
-/// Holds `answer` back until it is decided what it is.
-pub async fn hold(answer: Response<Incoming>, sent: Sent) -> (Step, Held) {
+/// Holds `answer` back until it is decided what it is, at most for `patience`.
+pub async fn hold(answer: Response<Incoming>, sent: Sent, patience: Duration) -> (Step, Held) {
     let mut hold = Hold::new(sent);
     let encoding = Encoding::of(answer.headers());
     let coding = if encoding.is_some() { Coding::Readable } else { Coding::Unknown };
@@ -37,7 +38,7 @@ pub async fn hold(answer: Response<Incoming>, sent: Sent) -> (Step, Held) {
     let mut decoder = encoding.and_then(|encoding| Decoder::new(encoding, 2 * ERROR_BYTES));
     let mut step = hold.on_head(answer.status().as_u16(), coding);
     let mut held = Held::untouched(answer);
-    let mut deadline = pin!(tokio::time::sleep(HOLD_TIME));
+    let mut deadline = pin!(tokio::time::sleep(patience));
     while step == Step::Hold {
         let frame = tokio::select! {
             biased;

@@ -8,12 +8,13 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 use super::Proxy;
 use super::body::{Framing, Pieces, SendBody, Spilled};
 use super::budget::Permit;
+use super::encoding::{Encoding, decode};
 use super::headers::BYPASS;
+use super::origin::Incoming;
 use super::outcome::Outcome;
 use super::reply::Fault;
 
@@ -82,8 +83,26 @@ fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
         || query.is_some_and(|query| query.to_ascii_lowercase().contains("x-amz-signature="))
 }
 
+/// A decoded copy, with its share of the buffer cap.
+pub struct Decoded {
+    pub body: Bytes,
+    pub permit: Permit,
+}
+
+/// Decodes a body on a thread where it delays nobody. `None`: it is not what its encoding says, or the copy
+/// would be over a cap.
+pub async fn decoded(incoming: &Incoming<'_>, encoding: Encoding) -> Option<Decoded> {
+    let proxy = &incoming.shard.proxy;
+    let cap = proxy.config.server.max_body_bytes.min(proxy.budget.free());
+    let body = incoming.body.clone();
+    let decoded = tokio::task::spawn_blocking(move || decode(encoding, &body, cap).ok());
+    let body = decoded.await.ok()??;
+    let mut permit = Permit::empty(&proxy.budget);
+    permit.grow(body.len()).then_some(Decoded { body, permit })
+}
+
 /// Takes the body in. `idle`: how long the client may be silent in between.
-pub async fn take(proxy: &Proxy, mut body: Incoming, idle: Duration) -> Result<Taken, Fault> {
+pub async fn take(proxy: &Proxy, mut body: hyper::body::Incoming, idle: Duration) -> Result<Taken, Fault> {
     let promised = body.size_hint().exact();
     let framing = if promised.is_some() { Framing::Length } else { Framing::Chunked };
     let mut read = Reading { permit: Permit::empty(&proxy.budget), first: Bytes::new(), joined: BytesMut::new() };
@@ -142,7 +161,10 @@ impl Reading {
     }
 }
 
-async fn next_frame(body: &mut Incoming, idle: Duration) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
+async fn next_frame(
+    body: &mut hyper::body::Incoming,
+    idle: Duration,
+) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
     match tokio::time::timeout(idle, body.frame()).await {
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
         Ok(None) => Ok(None),

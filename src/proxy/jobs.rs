@@ -9,20 +9,30 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tokio::sync::watch;
 
-use crate::compact::Checkpoint;
+use crate::compact::{Checkpoint, Removed};
 use crate::store::Tenant;
 use crate::wire::Digest;
 
 /// What came of a job: the prepared checkpoint, or nothing.
-pub type Made = Option<Arc<Checkpoint>>;
+pub type Made = Option<Prepared>;
+
+/// A summary that was made.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    pub checkpoint: Arc<Checkpoint>,
+    /// The texts it took out, where the store does not have them yet.
+    pub texts: Arc<[Removed]>,
+}
 
 /// At most this many summaries are made at once; further ones are not begun.
 pub const MAX_RUNNING: usize = 64;
 
+type Running = Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>;
+
 /// The jobs under way, by tenant and the digest of the prefix they summarize.
 #[derive(Default)]
 pub struct Jobs {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
 }
 
 impl Jobs {
@@ -52,7 +62,7 @@ impl Jobs {
 
 /// Removes a job from the list, also when its task is dropped or panics.
 struct Done {
-    running: Arc<DashMap<(Tenant, Digest), watch::Receiver<Option<Made>>>>,
+    running: Running,
     key: (Tenant, Digest),
 }
 

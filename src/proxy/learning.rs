@@ -7,17 +7,18 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::Shard;
-use super::compaction::Work;
 use super::encoding::Encoding;
 use super::observe::{Ending, Tail, Watch};
+use super::origin::Origin;
 use super::tenant;
-use crate::store::{LearnedWindow, WindowKey};
+use super::work::Work;
+use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::usage::{self, Observed};
 
 /// The observer of an answer to a model call, if there is something to learn from it.
 pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
     let (status, headers) = answer;
-    let (shard, origin) = (Arc::clone(shard), &work.origin);
+    let (shard, origin) = (Arc::clone(shard), Arc::clone(&work.origin));
     let compactor = shard.proxy.compactor.as_ref()?;
     compactor.breaker.observe(origin.tenant, &origin.upstream, (status.as_u16(), headers), Instant::now());
     if !status.is_success() {
@@ -26,17 +27,36 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
     compactor.store.mark_verified(&origin.tenant);
     let encoding = Encoding::of(headers)?;
     let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
-    // The request's body must not stay for as long as its answer streams.
-    let (whose, root, stream) = (origin.estimates(), origin.root, origin.stream);
+    // Not the origin itself: it holds the request's body, and an answer may take minutes.
+    let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
+    let counted = Counted::by(&origin);
+    drop(origin);
     Some(Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
-        compactor.sessions.warm(whose.tenant, root, usage.cached_tokens > 0);
+        shard.proxy.metrics.cached(usage.cached_tokens);
+        compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
         if let Some(estimated) = estimated {
-            compactor.calibrate(&whose, estimated.round() as u64, usage.prompt_tokens);
+            compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
     }))
+}
+
+/// Whose estimates a count of the provider's corrects.
+pub struct Counted {
+    pub tenant: Tenant,
+    pub upstream: Arc<str>,
+    pub model: Arc<str>,
+    /// The factor that the estimate was made with.
+    pub calibration: f64,
+}
+
+impl Counted {
+    pub fn by(origin: &Origin) -> Self {
+        let (upstream, model) = (Arc::clone(&origin.upstream), Arc::clone(&origin.model));
+        Self { tenant: origin.tenant, upstream, model, calibration: origin.calibration }
+    }
 }
 
 fn observed(tail: &Tail, stream: bool) -> Observed {

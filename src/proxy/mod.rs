@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+mod attempts;
 pub mod body;
 pub mod breaker;
 pub mod budget;
@@ -25,13 +26,15 @@ pub mod sidecall;
 pub mod tenant;
 pub mod upgrade;
 pub mod upstream;
+pub mod work;
 pub mod workspace;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{EXPECT, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
@@ -39,11 +42,11 @@ use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
-use self::compaction::{Compactor, Work};
+use self::compaction::Compactor;
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
-use self::hold::{Sent, Step};
-use self::holding::{Held, hold};
+use self::hold::HOLD_TIME;
+use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
 use self::local::{PerSecond, READS_A_SECOND};
 use self::observe::Watch;
@@ -52,6 +55,7 @@ use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
+use self::work::Work;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -65,6 +69,8 @@ pub struct Proxy {
     pub metrics: Arc<Metrics>,
     /// `None`: no strategy is on, every request streams through.
     pub compactor: Option<Compactor>,
+    /// How long the beginning of an answer is held back at most.
+    pub hold_time: Duration,
     reads: PerSecond,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
@@ -113,7 +119,8 @@ impl Proxy {
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
         let reads = PerSecond::new(READS_A_SECOND);
-        Ok(Arc::new(Self { config, budget, metrics, compactor, reads, routes, dialing }))
+        let hold_time = HOLD_TIME;
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -272,7 +279,7 @@ impl Exchange<'_> {
     async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
         let (shard, index) = (self.shard, self.index);
-        let permit = Arc::clone(&intake.permit);
+        let permit = vec![Arc::clone(&intake.permit)];
         let incoming = origin::Incoming { shard, index, parts, body: intake.body.clone(), permit };
         match look {
             Look::Rewrite => compactor.look(incoming).await,
@@ -281,69 +288,6 @@ impl Exchange<'_> {
                 None
             }
             Look::Away => None,
-        }
-    }
-
-    /// The first attempt, and a second one where the first was refused for a reason that can be mended (L6).
-    async fn attempts(&self, parts: &Parts, intake: &Intake, work: &mut Work) -> Result<Held, Fault> {
-        let first_rewritten = work.pieces.is_some();
-        let (step, first) = self.try_once(parts, intake, work).await?;
-        let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return Ok(first) };
-        match step {
-            Step::Hold | Step::Release => Ok(first),
-            Step::Recover(verdict) => {
-                let (pieces, actions, tokens) = (work.pieces.clone(), work.actions, work.tokens);
-                let mended = compactor.recover(work, verdict).await;
-                let second = if mended { Some(self.try_once(parts, intake, work).await) } else { None };
-                let result = match second {
-                    None => "hopeless",
-                    Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
-                        self.shard.proxy.metrics.recovery_ended("recovered");
-                        return Ok(held);
-                    }
-                    Some(Ok((_, held))) if is_transient(held.answer.status()) => {
-                        self.shard.proxy.metrics.recovery_ended("refused");
-                        return Ok(held);
-                    }
-                    Some(_) => "failed",
-                };
-                self.shard.proxy.metrics.recovery_ended(result);
-                (work.pieces, work.actions, work.tokens) = (pieces, actions, tokens);
-                Ok(first)
-            }
-            Step::Rejected(status) => {
-                tracing::warn!(
-                    status,
-                    upstream = self.route.upstream.name,
-                    "a rewritten body was refused: the original goes out"
-                );
-                let (pieces, actions) = (work.pieces.take(), std::mem::take(&mut work.actions));
-                match self.try_once(parts, intake, work).await {
-                    Ok((_, held)) => {
-                        if held.answer.status().is_success() {
-                            compactor.quarantine(work);
-                        }
-                        Ok(held)
-                    }
-                    Err(_) => {
-                        debug_assert!(first_rewritten);
-                        (work.pieces, work.actions) = (pieces, actions);
-                        Ok(first)
-                    }
-                }
-            }
-        }
-    }
-
-    /// One attempt with the body that `work` has now, held back as far as that may end in another one.
-    async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
-        let request = Request::from_parts(parts.clone(), work.body(intake));
-        let answer = self.attempt(request, work.body_headers()).await?;
-        let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
-        let refused = sent == Sent::Rewritten && matches!(answer.status().as_u16(), 400 | 422);
-        match work.recoverable || refused {
-            true => Ok(hold(answer, sent).await),
-            false => Ok((Step::Release, Held::untouched(answer))),
         }
     }
 
@@ -366,11 +310,6 @@ impl Exchange<'_> {
         let relay = relay.after(pieces, trailers, failure).watched_by(additions.watch);
         Response::from_parts(parts, ReplyBody::Relay(relay))
     }
-}
-
-/// A refusal that says nothing of the request: the client is to see it and wait.
-fn is_transient(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
 /// The request with its target at the upstream, in HTTP/1.1 whatever the client spoke.

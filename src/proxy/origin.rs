@@ -36,12 +36,14 @@ pub struct Origin {
     pub uri: http::Uri,
     /// The decoded body.
     pub body: Bytes,
-    /// The body's share of the buffer cap.
-    pub permit: Arc<Permit>,
+    /// The share of the buffer cap that the body has, and its decoded copy.
+    pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
     pub proof: Proof,
     pub model: Arc<str>,
     pub stream: bool,
+    /// Whether it carries pictures, sounds or files, whose tokens its bytes do not bound.
+    pub media: bool,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
     pub strategies: Arc<Strategies>,
@@ -57,22 +59,13 @@ pub struct Origin {
     memo: Arc<Memo>,
 }
 
-/// Whose estimates an answer corrects. It outlives the request, of which it holds nothing.
-pub struct Estimates {
-    pub tenant: Tenant,
-    pub upstream: Arc<str>,
-    pub model: Arc<str>,
-    /// In force when the estimate was made.
-    pub calibration: f64,
-}
-
 /// What comes with a request before its body is read.
 pub struct Incoming<'r> {
     pub shard: &'r Arc<Shard>,
     pub index: usize,
     pub parts: &'r Parts,
     pub body: Bytes,
-    pub permit: Arc<Permit>,
+    pub permit: Vec<Arc<Permit>>,
 }
 
 impl Origin {
@@ -92,10 +85,11 @@ impl Origin {
             headers: parts.headers.clone(),
             uri: parts.uri.clone(),
             body: incoming.body.clone(),
-            permit: Arc::clone(&incoming.permit),
+            permit: incoming.permit.clone(),
             tenant,
             proof,
             stream: conversation.fields.stream,
+            media: conversation.items.iter().any(|item| !item.facts.media.is_empty()),
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
             told_total: None,
@@ -111,6 +105,7 @@ impl Origin {
         let window = origin.window(compactor);
         origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
+        origin.budget.told = compactor.store.window(&origin.window_key()).is_some();
         origin
     }
 
@@ -148,12 +143,6 @@ impl Origin {
         thought.await.ok()?
     }
 
-    pub fn estimates(&self) -> Estimates {
-        let Self { tenant, upstream, model, calibration, .. } = self;
-        let (upstream, model) = (Arc::clone(upstream), Arc::clone(model));
-        Estimates { tenant: *tenant, upstream, model, calibration: *calibration }
-    }
-
     /// Uncalibrated tokens that make `tokens` calibrated ones.
     pub fn uncalibrated(&self, tokens: u64) -> u64 {
         (tokens as f64 / self.calibration) as u64
@@ -163,7 +152,7 @@ impl Origin {
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
         let learned = compactor.store.window(&self.window_key());
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        Window::resolve(&self.shard.proxy.config.windows, &self.upstream, &self.model, learned)
+        Window::resolve(self.shard.proxy.config.window(&self.model, &self.upstream), &self.model, learned)
     }
 
     /// What a window learned from this request's answer belongs to.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 
 use super::Shard;
-use super::compaction::Work;
+use super::work::Work;
 use crate::compact::plan::Actions;
 use crate::telemetry::RequestEnd;
-use crate::telemetry::metrics::Stage;
+use crate::telemetry::metrics::{OpenStream, Stage};
 use crate::wire::Dialect;
 
 /// How one request ended.
@@ -142,6 +142,7 @@ pub struct Record {
     upstream: Option<usize>,
     /// What only requests that were looked at have.
     detail: Option<Box<Detail>>,
+    _open: OpenStream,
 }
 
 struct Detail {
@@ -153,8 +154,8 @@ struct Detail {
 
 impl Record {
     pub fn open(shard: Arc<Shard>) -> Self {
-        let started = Instant::now();
-        Self { shard, started, status: 0, closed: false, dialect: None, upstream: None, detail: None }
+        let (started, open) = (Instant::now(), shard.proxy.metrics.open_stream());
+        Self { shard, started, status: 0, closed: false, dialect: None, upstream: None, detail: None, _open: open }
     }
 
     /// What was asked for, of which upstream.
@@ -197,7 +198,6 @@ impl Record {
             total,
             stages: detail.map_or(&[], |detail| &detail.stages),
             tokens: detail.and_then(|detail| detail.tokens),
-            cached: None,
             actions: &actions,
         });
         let (status, label) = (self.status, outcome.label());

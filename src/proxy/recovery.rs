@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use super::compaction::{Compactor, Work};
-use super::origin::{Estimates, Origin};
+use super::compaction::Compactor;
+use super::learning::Counted;
+use super::origin::Origin;
 use super::sidecall;
+use super::work::Work;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
 use crate::compact::plan::Actions;
@@ -13,9 +15,9 @@ use crate::compact::render::render;
 use crate::compact::tokens::Calibration;
 use crate::compact::{Change, Known, estimate};
 use crate::store::{Batch, LearnedWindow, Stage};
-use crate::wire::overflow::{Sizes, Unit, Verdict, learned};
-use crate::wire::splice::Edit;
-use crate::wire::{Digest, openai_chat};
+use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
+use crate::wire::splice::{Edit, splice, total_len};
+use crate::wire::{Conversation, Digest, openai_chat};
 
 /// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
 pub const LEAST_OUTPUT: u64 = 3_000;
@@ -60,13 +62,16 @@ impl Compactor {
     /// Goes down the ladder and activates what it finds.
     async fn compact(&self, work: &mut Work, sizes: &Sizes, lowered_to: Option<u64>) -> bool {
         let origin = Arc::clone(&work.origin);
-        let before = work.sent_bytes();
         let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
-        let Some(known) = self.activate_rung(work, &rung).await else { return false };
         let Ok(conversation) = origin.read() else { return false };
+        // Not sent, so not activated either: it would apply to the turns after this one.
+        if !is_shorter(work, &conversation, &rung) {
+            return false;
+        }
+        let Some(known) = self.activate_rung(work, &rung).await else { return false };
         work.known = known;
         let mut edits = render(&conversation, &work.known).edits;
-        if let Some(room) = lowered_to {
+        if let Some(room) = lowered_to.or_else(|| left_beside(work, sizes)) {
             let lowered = openai_chat::lower_output(&conversation, room);
             work.actions.output_lowered = !lowered.is_empty();
             edits.extend(lowered);
@@ -74,7 +79,7 @@ impl Compactor {
         let actions = Actions { recovered: true, ..rung.actions };
         work.actions = Actions { checkpoint: false, ..work.actions }.and(actions);
         work.set_pieces(edits);
-        work.pieces.is_some() && work.sent_bytes() < before
+        work.pieces.is_some()
     }
 
     async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
@@ -91,10 +96,10 @@ impl Compactor {
             Step::Summarize { cut } => cut,
         };
         let made = match sidecall::begin(self, origin, known, cut) {
-            Some(ticket) => ticket.wait(sidecall::PATIENCE).await,
+            Some(ticket) => ticket.wait(self.patience).await,
             None => None,
         };
-        let summary = made.and_then(|made| made.head.as_ref().map(|head| head.summary.clone()));
+        let summary = made.and_then(|made| made.checkpoint.head.as_ref().map(|head| head.summary.clone()));
         self.finish(origin, known, (goal, cut, summary)).await
     }
 
@@ -141,7 +146,7 @@ impl Compactor {
             let told = hint.input.or(hint.total);
             let halves = told.zip(known).is_some_and(|(told, known)| told < known.input / 2);
             // One sample never halves what is known: some providers print nonsense.
-            if !halves || self.sessions.doubted(origin.tenant, origin.root, told) {
+            if !halves || self.sessions.doubted(origin.tenant, window_digest(origin), told) {
                 let LearnedWindow { input, total } = self.store.window(&origin.window_key()).unwrap_or_default();
                 // A smaller limit of one kind makes a larger one of the other kind void.
                 let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
@@ -152,16 +157,45 @@ impl Compactor {
         let Some(reported) = sizes.input.filter(|_| sizes.unit == Unit::Tokens) else { return };
         let estimated = origin.think(&work.known, |situation| estimate::total(situation).after).await;
         if let Some(estimated) = estimated {
-            self.calibrate(&origin.estimates(), estimated, reported);
+            self.calibrate(&Counted::by(origin), estimated, reported);
         }
     }
 
     /// Moves the calibration towards what was reported for an uncalibrated estimate.
-    pub(super) fn calibrate(&self, whose: &Estimates, estimated: u64, reported: u64) {
-        let mut calibration = Calibration::of(whose.calibration);
+    pub(super) fn calibrate(&self, counted: &Counted, estimated: u64, reported: u64) {
+        let mut calibration = Calibration::of(counted.calibration);
         calibration.observe(estimated, reported);
-        self.store.learn_calibration(&whose.tenant, &whose.upstream, &whose.model, calibration.factor());
+        self.store.learn_calibration(&counted.tenant, &counted.upstream, &counted.model, calibration.factor());
     }
+}
+
+/// Stands for a model's window among the sessions: it is told to one conversation and then to another.
+fn window_digest(origin: &Origin) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("compactproxy 2025 doubted window");
+    for part in [&*origin.upstream, origin.uri.path(), &*origin.model] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Whether the body would be shorter than the one that was refused.
+fn is_shorter(work: &Work, conversation: &Conversation<'_>, rung: &Rung) -> bool {
+    let known = Known { active: Some(Arc::new(rung.checkpoint.clone())), ..work.known.clone() };
+    let pieces = splice(&work.origin.body, render(conversation, &known).edits);
+    pieces.is_ok_and(|pieces| total_len(&pieces) < work.sent_bytes())
+}
+
+/// What a limit of input and output together leaves for the output beside the compacted input, where the
+/// client asked for more.
+fn left_beside(work: &Work, sizes: &Sizes) -> Option<u64> {
+    let total = sizes.limit.filter(|_| sizes.unit == Unit::Tokens && sizes.scope == Scope::Total)?;
+    let tokens = work.tokens?;
+    // As far as the own estimate was below the provider's count it still is.
+    let counted = sizes.input.unwrap_or(tokens.before).max(tokens.before.max(1));
+    let after = u128::from(tokens.after) * u128::from(counted) / u128::from(tokens.before.max(1));
+    let after = u64::try_from(after).unwrap_or(u64::MAX);
+    let room = total.checked_sub(after.saturating_add(after / 50).saturating_add(MARGIN))?;
+    (room >= LEAST_OUTPUT && work.origin.budget.output > room).then_some(room)
 }
 
 /// The largest output limit that the error's numbers leave room for; `None` where that is too little.

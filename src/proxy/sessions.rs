@@ -21,6 +21,17 @@ pub struct Session {
     pub warm: bool,
     /// A limit in an error text that was too small to be believed at once.
     doubted: Option<u64>,
+    /// The last turn that came to the trigger, and how it was served.
+    last: Option<(Digest, Means)>,
+}
+
+/// One turn of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    pub tenant: Tenant,
+    pub root: Digest,
+    /// Digest of the whole history.
+    pub tip: Digest,
 }
 
 /// The sessions of all tenants.
@@ -53,9 +64,17 @@ impl Sessions {
         self.with(tenant, root, |session| std::mem::replace(&mut session.doubted, limit) == limit)
     }
 
-    /// The trigger was reached: a checkpoint was ready, or not.
-    pub fn trigger(&self, tenant: Tenant, root: Digest, ready: Readiness) -> Means {
-        self.with(tenant, root, |session| session.trigger(ready))
+    /// The trigger was reached: a checkpoint was ready, or not. The same turn again (a retry, or several at
+    /// once) is served as before and counts once.
+    pub fn trigger(&self, turn: Turn, ready: Readiness) -> Means {
+        self.with(turn.tenant, turn.root, |session| match session.last {
+            Some((tip, means)) if tip == turn.tip => means,
+            _ => {
+                let means = session.trigger(ready);
+                session.last = Some((turn.tip, means));
+                means
+            }
+        })
     }
 
     fn with<T>(&self, tenant: Tenant, root: Digest, what: impl FnOnce(&mut Session) -> T) -> T {
@@ -100,7 +119,14 @@ mod tests {
     #[test]
     fn two_misses_running_mean_the_digest_for_ten_requests() {
         let (sessions, tenant, root) = (Sessions::default(), Tenant([1; 16]), [2; 32]);
-        let at = |ready| sessions.trigger(tenant, root, ready);
+        let turns = std::cell::Cell::new(0_u8);
+        let at = |ready| {
+            turns.set(turns.get() + 1);
+            let turn = Turn { tenant, root, tip: [turns.get(); 32] };
+            let means = sessions.trigger(turn, ready);
+            assert_eq!(sessions.trigger(turn, ready), means, "a retry is the same turn");
+            means
+        };
         assert_eq!(at(Readiness::Missing), Means::SideCall);
         assert_eq!(at(Readiness::Ready), Means::SideCall);
         assert_eq!(at(Readiness::Missing), Means::SideCall);

@@ -13,7 +13,7 @@ use super::body::{Framing, Pieces, SendBody};
 use super::compaction::Compactor;
 use super::encoding::{Encoding, decode};
 use super::headers::{self, BodyHeaders};
-use super::jobs::{Made, Ticket};
+use super::jobs::{Made, Prepared, Ticket};
 use super::origin::Origin;
 use crate::compact::budget::{Learned, Window};
 use crate::compact::head::{self, Source};
@@ -93,7 +93,11 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     let (text, tokens) = match summarize(compactor, &origin, &known, cut).await {
         Ok(summary) => summary,
         Err(error) => {
-            compactor.breaker.failed(origin.tenant, &origin.upstream, Instant::now());
+            let now = Instant::now();
+            match error {
+                SideCallError::RateLimited => compactor.breaker.rate_limited(origin.tenant, &origin.upstream, now),
+                _ => compactor.breaker.failed(origin.tenant, &origin.upstream, now),
+            }
             shard.proxy.metrics.side_call_ended(error.label());
             tracing::warn!(%error, upstream = &*origin.upstream, "no summary");
             return None;
@@ -107,9 +111,10 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     });
     let (digest, checkpoint, texts): (Digest, _, _) = composed.await??;
     let prepared = Some((digest, Arc::clone(&checkpoint), Stage::Prepared));
-    let batch = Batch { root: origin.root, texts, evictions: Vec::new(), checkpoint: prepared };
-    compactor.commit(&origin, batch).await.ok()?;
-    Some(checkpoint)
+    let batch = Batch { root: origin.root, texts: texts.clone(), evictions: Vec::new(), checkpoint: prepared };
+    // What was paid for is of use to who waits for it, also where it cannot be kept.
+    let texts = if compactor.commit(&origin, batch).await.is_ok() { Vec::new() } else { texts };
+    Some(Prepared { checkpoint, texts: texts.into() })
 }
 
 /// The accepted summary and the tokens that its side calls cost.
@@ -122,9 +127,12 @@ async fn summarize(
     let settings = origin.strategies.compaction.as_ref().ok_or(SideCallError::NotMade)?;
     let own = settings.model.is_none() && settings.upstream.is_none() && settings.summary_prompt.is_none();
     if own && compactor.sessions.get(origin.tenant, origin.root).warm {
-        let warm = warm(origin, known, cut).await;
-        if let Ok(summary) = warm {
-            return Ok(summary);
+        match warm(origin, known, cut).await {
+            Ok(summary) => return Ok(summary),
+            Err(error @ (SideCallError::RateLimited | SideCallError::Timeout | SideCallError::Connection)) => {
+                return Err(error);
+            }
+            Err(error) => tracing::debug!(%error, "no summary from the cached prefix"),
         }
     }
     let caller = Caller::new(compactor, origin, settings);
@@ -160,7 +168,7 @@ impl<'o> Caller<'o> {
         let key = WindowKey { upstream, model: &model, ..origin.window_key() };
         let learned = compactor.store.window(&key);
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        let window = Window::resolve(&config.windows, upstream, &model, learned);
+        let window = Window::resolve(config.window(&model, upstream), &model, learned);
         // A third is left for the frame, the earlier summary, the answer, and the estimate's error.
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         Self { origin, index, model, room, template: settings.summary_prompt.clone() }
@@ -211,6 +219,10 @@ async fn in_steps(
             (prompt(template.as_deref(), &earlier, &said), replaced)
         });
         let (asked, replaced) = asked.await.ok_or(SideCallError::NotMade)?;
+        // The client's own requests may have met a rate limit since.
+        if !may_ask(origin) {
+            return Err(SideCallError::RateLimited);
+        }
         let answer = caller.ask(&asked).await?;
         cost += answer.tokens;
         summary = accepted(origin, &answer, replaced)?;
@@ -219,6 +231,11 @@ async fn in_steps(
         true => Err(SideCallError::NotMade),
         false => Ok((summary, cost)),
     }
+}
+
+fn may_ask(origin: &Origin) -> bool {
+    let compactor = origin.shard.proxy.compactor.as_ref();
+    compactor.is_some_and(|compactor| compactor.breaker.allows(origin.tenant, &origin.upstream, Instant::now()))
 }
 
 /// The client's own request up to the cut, and one instruction: the provider reads it from its cache.

@@ -196,6 +196,16 @@ impl Store {
         self.shared.health()
     }
 
+    /// Commits that wait to be written.
+    pub fn queued(&self) -> usize {
+        self.jobs.max_capacity() - self.jobs.capacity()
+    }
+
+    /// Notes that were dropped because their queue was full.
+    pub fn dropped_notes(&self) -> u64 {
+        self.shared.dropped_notes()
+    }
+
     /// What is stored of a conversation, by its chain digests in order. Asks the database only for
     /// what memory has no answer to; what cannot be read in time counts as absent this once.
     pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
@@ -237,14 +247,12 @@ impl Store {
         if batch.texts.is_empty() && batch.evictions.is_empty() && batch.checkpoint.is_none() {
             return Ok(());
         }
-        let started = Instant::now();
         let result = self.commit_bounded(tenant, batch).await;
         match result {
             Ok(()) => self.shared.was_quick(),
             Err(CommitError::Slow) => self.shared.was_slow(),
             Err(CommitError::Failed) => {}
         }
-        metrics::histogram!("compactproxy_store_commit_seconds").record(started.elapsed().as_secs_f64());
         result
     }
 
@@ -254,8 +262,6 @@ impl Store {
         let (reply, mut answer) = oneshot::channel();
         let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };
         self.jobs.try_send(job).map_err(|_| CommitError::Slow)?;
-        let queued = self.jobs.max_capacity() - self.jobs.capacity();
-        metrics::gauge!("compactproxy_store_queue_depth").set(u32::try_from(queued).unwrap_or(u32::MAX));
         match timeout(COMMIT_BOUND, &mut answer).await {
             Ok(answer) => answer.unwrap_or(Err(CommitError::Failed)),
             Err(_) if ticket.give_up() => Err(CommitError::Slow),
@@ -288,7 +294,7 @@ impl Store {
     pub fn quarantine(&self, tenant: &Tenant, digest: &Digest) {
         self.shared.memory().quarantine(tenant, digest);
         if self.jobs.try_send(Job::Quarantine { tenant: *tenant, digest: *digest }).is_err() {
-            count_dropped();
+            self.shared.dropped();
         }
     }
 
@@ -347,7 +353,7 @@ impl Store {
 
     fn note(&self, note: Note) {
         if self.shared.path.is_some() && self.notes.try_send(note).is_err() {
-            count_dropped();
+            self.shared.dropped();
         }
     }
 
@@ -377,8 +383,4 @@ impl Store {
             let _ = done.await;
         }
     }
-}
-
-fn count_dropped() {
-    metrics::counter!("compactproxy_store_dropped_total").increment(1);
 }

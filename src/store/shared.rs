@@ -24,6 +24,8 @@ pub(super) struct Shared {
     /// Queries met no database since it was last opened for writing.
     unreadable: AtomicBool,
     slow: AtomicU32,
+    /// Notes that found their queue full.
+    dropped: AtomicU64,
     /// Counts openings of the file; a reader with another number opens anew.
     epoch: AtomicU64,
 }
@@ -38,6 +40,7 @@ impl Shared {
             degraded: AtomicBool::new(true),
             unreadable: AtomicBool::new(true),
             slow: AtomicU32::new(0),
+            dropped: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             path,
             limits,
@@ -56,6 +59,15 @@ impl Shared {
         self.secret.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// A note found its queue full.
+    pub(super) fn dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn dropped_notes(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     pub(super) fn health(&self) -> Health {
         if self.degraded.load(Ordering::Acquire) { Health::Degraded } else { Health::Up }
     }
@@ -67,12 +79,10 @@ impl Shared {
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.unreadable.store(false, Ordering::Release);
         self.degraded.store(false, Ordering::Release);
-        metrics::gauge!("compactproxy_store_up").set(1.0);
     }
 
     /// Until the file is opened anew, commits fail at once.
     pub(super) fn degrade(&self, reason: &dyn std::fmt::Display) {
-        metrics::gauge!("compactproxy_store_up").set(0.0);
         if !self.degraded.swap(true, Ordering::AcqRel) {
             tracing::warn!(%reason, file = ?self.path, "store degraded: known rewrites go on from memory, new ones wait");
         }

@@ -24,7 +24,8 @@ pub const SIDE_CALLS: &str = "compactproxy_side_calls_total";
 pub const RECOVERIES: &str = "compactproxy_recoveries_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
-pub const OBSERVERS_LOST: &str = "compactproxy_observers_lost_total";
+pub const STORE_QUEUE: &str = "compactproxy_store_queue_commits";
+pub const STORE_DROPPED: &str = "compactproxy_store_dropped_notes_total";
 
 /// Histograms keep their samples until they are drained; this often they are.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -62,8 +63,6 @@ pub struct RequestEnd<'r> {
     pub stages: &'r [(Stage, Duration)],
     /// Estimated input tokens before and after rewriting; `None` if they were not counted.
     pub tokens: Option<(u64, u64)>,
-    /// Input tokens that the provider says it read from its cache.
-    pub cached: Option<u64>,
     /// The names of what was done, as the response header has them.
     pub actions: &'r [&'static str],
 }
@@ -80,7 +79,8 @@ pub struct Metrics {
     actions: Family,
     side_calls: Family,
     recoveries: Family,
-    observers_lost: Counter,
+    store_queue: Gauge,
+    store_dropped: Counter,
     open_streams: Gauge,
     buffered_bytes: Gauge,
     store_up: Gauge,
@@ -130,7 +130,8 @@ impl Metrics {
             actions: Family::new(ACTIONS, "action"),
             side_calls: Family::new(SIDE_CALLS, "result"),
             recoveries: Family::new(RECOVERIES, "result"),
-            observers_lost: counter(&recorder, OBSERVERS_LOST, Vec::new()),
+            store_queue: gauge(&recorder, STORE_QUEUE),
+            store_dropped: counter(&recorder, STORE_DROPPED, Vec::new()),
             open_streams: gauge(&recorder, OPEN_STREAMS),
             buffered_bytes: gauge(&recorder, BUFFERED_BYTES),
             store_up: gauge(&recorder, STORE_UP),
@@ -156,7 +157,6 @@ impl Metrics {
             self.tokens_before.increment(before);
             self.tokens_after.increment(after);
         }
-        self.tokens_cached.increment(end.cached.unwrap_or(0));
         end.actions.iter().for_each(|action| self.actions.count(action, &self.recorder));
     }
 
@@ -170,9 +170,16 @@ impl Metrics {
         self.recoveries.count(result, &self.recorder);
     }
 
-    /// Records an observer of a body that gave up (at a cap, or at bytes that it could not read).
-    pub fn observer_lost(&self) {
-        self.observers_lost.increment(1);
+    /// Records input tokens that a provider read from its prompt cache.
+    pub fn cached(&self, tokens: u64) {
+        self.tokens_cached.increment(tokens);
+    }
+
+    /// Records how long a commit took.
+    pub fn committed(&self, took: Duration) {
+        if let Some(seconds) = self.stages.get(Stage::Commit as usize) {
+            seconds.record(took);
+        }
     }
 
     /// Counts a stream as open for as long as the value lives.
@@ -187,8 +194,10 @@ impl Metrics {
         self.buffered_bytes.set(bytes as f64);
     }
 
-    /// Sets the store's health.
-    pub fn store(&self, health: Health) {
+    /// Sets the store's health, the commits that wait in it, and the notes that it dropped in all.
+    pub fn store(&self, health: Health, queued: usize, dropped: u64) {
+        self.store_queue.set(queued as f64);
+        self.store_dropped.absolute(dropped);
         self.store_up.set(if health == Health::Up { 1.0 } else { 0.0 });
         self.store_degraded.set(if health == Health::Degraded { 1.0 } else { 0.0 });
     }
@@ -297,7 +306,10 @@ fn describe(recorder: &PrometheusRecorder) {
         (TOKENS_CACHED, "Input tokens that providers say they read from their caches."),
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
-        (OBSERVERS_LOST, "Observers of bodies that gave up; the bodies passed all the same."),
+        (
+            STORE_DROPPED,
+            "Notes to the store that were dropped because its queue was full: each may cost a cache break.",
+        ),
     ];
     for (name, text) in counters {
         recorder.describe_counter(name.into(), None, text.into());
@@ -306,6 +318,7 @@ fn describe(recorder: &PrometheusRecorder) {
         (OPEN_STREAMS, "Streams that are open now."),
         (BUFFERED_BYTES, "Bytes of bodies held now, of all requests together."),
         (STORE_UP, "1 while the store takes writes."),
+        (STORE_QUEUE, "Commits that wait to be written."),
         (STORE_DEGRADED, "1 while the store fails: known rewrites go on, new planned ones do not."),
     ];
     for (name, text) in gauges {

@@ -11,7 +11,6 @@ fn end<'r>(upstream: &'r str, actions: &'r [&'static str]) -> RequestEnd<'r> {
         total: Duration::from_millis(30),
         stages: &STAGES,
         tokens: Some((100, 40)),
-        cached: Some(7),
         actions,
     }
 }
@@ -27,7 +26,7 @@ fn a_request_is_recorded_with_all_it_says() {
     metrics.request_ended(&end("openai", &["evicted", "summarized"]));
     metrics.request_ended(&end("openai", &["evicted"]));
     metrics.request_ended(&end("unheard-of", &[]));
-    metrics.request_ended(&RequestEnd { dialect: None, tokens: None, cached: None, stages: &[], ..end("openai", &[]) });
+    metrics.request_ended(&RequestEnd { dialect: None, tokens: None, stages: &[], ..end("openai", &[]) });
     let page = metrics.render();
     assert_line(&page, r#"compactproxy_requests_total{dialect="chat",upstream="openai",outcome="forwarded"} 2"#);
     assert_line(&page, r#"compactproxy_requests_total{dialect="chat",upstream="other",outcome="forwarded"} 1"#);
@@ -40,7 +39,6 @@ fn a_request_is_recorded_with_all_it_says() {
     assert_line(&page, r#"compactproxy_actions_total{action="summarized"} 1"#);
     assert_line(&page, "compactproxy_input_tokens_before_total 300");
     assert_line(&page, "compactproxy_input_tokens_after_total 120");
-    assert_line(&page, "compactproxy_input_tokens_cached_total 21");
 }
 
 #[test]
@@ -57,17 +55,18 @@ fn the_rest_is_recorded() {
     let metrics = Metrics::new(std::iter::empty());
     metrics.side_call_ended("refused");
     metrics.recovery_ended("replayed");
-    metrics.observer_lost();
+    metrics.cached(7);
     metrics.buffered(4096);
-    metrics.store(Health::Degraded);
+    metrics.store(Health::Degraded, 3, 2);
     let page = metrics.render();
     assert_line(&page, r#"compactproxy_side_calls_total{result="refused"} 1"#);
     assert_line(&page, r#"compactproxy_recoveries_total{result="replayed"} 1"#);
-    assert_line(&page, "compactproxy_observers_lost_total 1");
+    assert_line(&page, "compactproxy_store_dropped_notes_total 2");
+    assert_line(&page, "compactproxy_input_tokens_cached_total 7");
     assert_line(&page, "compactproxy_buffered_bytes 4096");
     assert_line(&page, "compactproxy_store_up 0");
     assert_line(&page, "compactproxy_store_degraded 1");
-    metrics.store(Health::Off);
+    metrics.store(Health::Off, 0, 2);
     assert_line(&metrics.render(), "compactproxy_store_degraded 0");
 }
 
@@ -79,7 +78,7 @@ fn every_name_follows_the_rule_and_is_described() {
     metrics.recovery_ended("ok");
     let page = metrics.render();
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.len(), 14, "{page}");
+    assert_eq!(names.len(), 15, "{page}");
     for name in names {
         assert!(name.starts_with("compactproxy_"), "{name}");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} is not described");

@@ -146,6 +146,12 @@ pub struct Media {
     pub tokens: u32,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many texts were decoded on this thread: known history must cost none.
+    pub static DECODED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Conversation<'_> {
     /// Raw bytes of item `i`; empty when there is none.
     pub fn raw(&self, i: usize) -> &[u8] {
@@ -154,6 +160,8 @@ impl Conversation<'_> {
 
     /// The decoded text of a slot, or `None` if it is no JSON string or holds a lone surrogate.
     pub fn text(&self, item: usize, slot: &Slot) -> Option<String> {
+        #[cfg(test)]
+        DECODED.set(DECODED.get() + 1);
         serde_json::from_slice(self.raw(item).get(slot.span.clone())?).ok()
     }
 

@@ -4,19 +4,26 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::print_stdout,
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
 mod cli;
+mod docs;
 mod provider;
 mod support;
 
 mod bodies;
+mod conversations;
 mod errors;
+mod faults;
 mod framing;
 mod lifecycle;
 mod outcomes;
+mod recovery;
+mod side_calls;
+mod state;
 mod tls;
-mod toy_proxy;
 mod transparency;
 mod upgrade;

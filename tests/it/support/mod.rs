@@ -1,5 +1,7 @@
 //! Servers and clients for the tests.
 
+pub mod chat;
+pub mod program;
 pub mod proxy;
 pub mod tls;
 pub mod wire;

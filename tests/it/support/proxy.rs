@@ -72,6 +72,15 @@ impl Deref for Served {
 }
 
 impl Served {
+    pub fn of(proxy: Arc<Proxy>) -> Self {
+        Self { running: Some(server::start(proxy, Reports::default()).unwrap()), _state: None }
+    }
+
+    pub fn with_state(mut self, folder: TempDir) -> Self {
+        self._state = Some(folder);
+        self
+    }
+
     pub fn join(mut self) {
         self.running.take().unwrap().join();
     }

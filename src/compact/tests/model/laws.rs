@@ -1,0 +1,221 @@
+//! What must hold of every turn.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::compact::plan::{Actions, Need};
+use crate::compact::render::render;
+use crate::compact::rows::{Checkpoint, TextId};
+use crate::demo::profiles::Profile;
+use crate::demo::rules::{Arguments, Empty, Rules};
+use crate::wire::memo::Memo;
+use crate::wire::{Conversation, Digest, openai_chat};
+
+use super::history::Message;
+use super::store::Store;
+use super::world::{Turn, World, written};
+
+/// L3: what the raw body keeps, the rewritten one keeps.
+pub fn valid(turn: &Turn) {
+    let (raw, out): (Value, Value) = (json(&turn.raw), json(&turn.out));
+    for profile in Profile::ALL {
+        for arguments in [Arguments::Opaque, Arguments::Parsed] {
+            let rules = Rules { profile, arguments, empty: Empty::Nothing };
+            if rules.check(&raw).is_ok() {
+                let broken = rules.check(&out).err();
+                assert_eq!(broken, None, "{profile:?}: {}", String::from_utf8_lossy(&turn.out));
+            }
+        }
+    }
+}
+
+/// L1, L5: what is not replaced is as the client wrote it; what is can be read back exactly.
+pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
+    if turn.rendering.edits.is_empty() {
+        assert_eq!(turn.out, turn.raw);
+        return;
+    }
+    let (raw, out) = (read(&turn.raw), read(&turn.out));
+    assert_eq!(turn.raw[..raw.items[0].span.start], turn.out[..raw.items[0].span.start]);
+    let rest = |conversation: &Conversation| conversation.items.last().unwrap().span.end;
+    assert_eq!(turn.raw[rest(&raw)..], turn.out[rest(&out)..]);
+
+    let head = turn.known.active.as_deref().and_then(|active| active.head.as_ref());
+    let upto = head.map_or(0, |head| head.upto);
+    let own = out.items.len() + upto - raw.items.len();
+    assert!(own <= usize::from(head.is_some()), "{own} new messages");
+    for index in upto..raw.items.len() {
+        let sent = out.raw(index + own - upto);
+        let folded = head.filter(|_| own == 0 && index == upto).map(|head| head.text.as_str());
+        if !replaced(turn, &raw, index) && folded.is_none() {
+            assert_eq!(raw.raw(index), sent, "item {index} changed without a row");
+        }
+        if turn.stored {
+            same_or_removed(&world.store, &json(raw.raw(index)), &json(sent), folded.unwrap_or_default());
+        }
+    }
+    if turn.stored {
+        let text = String::from_utf8_lossy(&turn.out).into_owned();
+        ids(&text).iter().for_each(|id| assert!(world.store.texts.contains_key(id), "id {id} is unknown"));
+        let complete = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
+        if let Some(head) = head.filter(|head| !head.offloaded.is_empty()) {
+            let kept: String = head.offloaded.iter().map(|id| world.store.texts[id].clone()).collect();
+            let replaced = messages.iter().take(complete).map(|message| format!("{}\n", message.json));
+            assert_eq!(kept, replaced.collect::<String>());
+        }
+    }
+}
+
+fn replaced(turn: &Turn, conversation: &Conversation, index: usize) -> bool {
+    let active = turn.known.active.as_deref().map_or(&[][..], |active| &active.edits);
+    turn.known.evictions.contains_key(&conversation.items[index].chain) || active.iter().any(|(item, _)| *item == index)
+}
+
+/// Equal, or with strings of which the ids in them give the original.
+fn same_or_removed(store: &Store, whole: &Value, sent: &Value, head: &str) {
+    match (whole, sent) {
+        (Value::Array(whole), Value::Array(sent)) => {
+            assert_eq!(whole.len(), sent.len());
+            let mut head = head;
+            for (whole, sent) in whole.iter().zip(sent) {
+                let here = std::mem::take(&mut head);
+                let folded = !here.is_empty() && sent.to_string().contains("compactproxy-notice");
+                same_or_removed(store, whole, sent, if folded { here } else { "" });
+                head = if folded { "" } else { here };
+            }
+        }
+        (Value::Object(whole), Value::Object(sent)) => {
+            let keys = |object: &serde_json::Map<String, Value>| object.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(keys(whole), keys(sent));
+            for (key, whole) in whole {
+                let head = if matches!(key.as_str(), "content" | "text") { head } else { "" };
+                same_or_removed(store, whole, &sent[key], head);
+            }
+        }
+        (Value::String(whole), Value::String(sent)) => text(store, whole, sent, head),
+        (whole, sent) => assert_eq!(whole, sent),
+    }
+}
+
+fn text(store: &Store, whole: &str, sent: &str, head: &str) {
+    let sent = sent.strip_prefix(head).unwrap_or(sent);
+    let sent = if head.is_empty() { sent } else { sent.trim_start_matches('\n') };
+    if whole == sent || whole.trim_start_matches('\n') == sent {
+        return;
+    }
+    if let (Ok(whole @ Value::Object(_)), Ok(sent)) = (serde_json::from_str(whole), serde_json::from_str(sent)) {
+        return same_or_removed(store, &whole, &sent, "");
+    }
+    assert!(!sent.is_empty());
+    let found = ids(sent).iter().any(|id| store.texts.get(id).is_some_and(|text| text == whole));
+    assert!(found, "no id in {sent:?} gives {whole:?}");
+    assert!(serde_json::from_str::<Value>(whole).is_err(), "arguments that parsed no longer do: {sent}");
+}
+
+fn ids(text: &str) -> Vec<TextId> {
+    text.match_indices("id ").filter_map(|(at, _)| text.get(at + 3..at + 35)?.parse().ok()).collect()
+}
+
+/// The user's rules and the latest list stand in the body, whatever a summarizer said.
+pub fn remembered(turn: &Turn, messages: &[Message]) {
+    let mut strings = String::new();
+    collect(&json(&turn.out), &mut strings);
+    for rule in messages.iter().filter_map(|message| message.rule.as_ref()) {
+        assert!(strings.contains(rule), "{rule} is gone");
+    }
+    if let Some(todo) = messages.iter().rev().find_map(|message| message.todo.as_ref()) {
+        assert!(strings.contains(todo), "{todo} is gone");
+    }
+}
+
+fn collect(value: &Value, into: &mut String) {
+    match value {
+        Value::String(text) => into.push_str(text),
+        Value::Array(values) => values.iter().for_each(|value| collect(value, into)),
+        Value::Object(members) => members.values().for_each(|value| collect(value, into)),
+        _ => {}
+    }
+}
+
+/// L4: what both turns' clients sent alike is sent alike, as long as the same checkpoint is active.
+pub fn frozen(world: &World, before: Option<&Turn>, turn: &Turn) {
+    let conversation = openai_chat::read(&turn.raw, &Memo::new(0), [9; 16]).unwrap();
+    let known = if turn.stored { world.store.known(&conversation) } else { turn.known.clone() };
+    assert_eq!(written(&turn.raw, &render(&conversation, &known)), turn.out, "other bytes after a restart");
+    let Some(before) = before.filter(|before| before.known.active == turn.known.active) else { return };
+    let (old, new) = (read(&before.raw), read(&turn.raw));
+    let (old_out, new_out) = (read(&before.out), read(&turn.out));
+    let common = (0..old.items.len().min(new.items.len())).take_while(|i| old.raw(*i) == new.raw(*i)).count();
+    let upto = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
+    let own = old_out.items.len() + upto - old.items.len();
+    for index in 0..(common + own).saturating_sub(upto) {
+        let (old, new) = (old_out.raw(index), new_out.raw(index));
+        assert_eq!(String::from_utf8_lossy(old), String::from_utf8_lossy(new), "item {index} was not frozen");
+    }
+}
+
+/// L5: what went whole stays whole until a checkpoint covers it.
+pub fn stays_whole(whole: &mut HashSet<Digest>, turn: &Turn) {
+    let raw = read(&turn.raw);
+    let covers = turn.known.active.as_deref().map_or(0, |active| active.covers);
+    for (index, item) in raw.items.iter().enumerate() {
+        let rewritten = replaced(turn, &raw, index);
+        if index >= covers {
+            assert!(!(rewritten && whole.contains(&item.chain)), "item {index} went whole before");
+        }
+        if !rewritten {
+            whole.insert(item.chain);
+        }
+    }
+}
+
+/// A section that is off plans nothing; the message that waits for an answer is only evicted or recovered.
+pub fn only_what_is_on(world: &World, turn: &Turn) {
+    let (on, proposal) = (&world.strategies, &turn.proposal);
+    let Actions { evicted, truncated, pruned, summarized, folded, .. } = proposal.actions;
+    assert!(on.eviction.is_some() || (!evicted && proposal.evictions.is_empty()));
+    assert!(on.truncate.is_some() || !truncated);
+    assert!(on.prune.is_some() || !pruned);
+    assert!(on.compaction.is_some() || (!summarized && !folded && proposal.summary == Need::No));
+    if turn.before == crate::compact::Known::default()
+        && proposal.evictions.is_empty()
+        && proposal.checkpoint.is_none()
+        && proposal.summary == Need::No
+        && turn.recovery.is_none()
+    {
+        assert!(turn.rendering.edits.is_empty());
+    }
+    if turn.recovery.is_some() {
+        return;
+    }
+    let (raw, out) = (read(&turn.raw), read(&turn.out));
+    let last = raw.items.len() - 1;
+    let recovered = turn.known.active.as_deref().is_some_and(|active| active.covers == raw.items.len());
+    if !turn.known.evictions.contains_key(&raw.items[last].chain) && !recovered {
+        assert_eq!(raw.raw(last), out.raw(out.items.len() - 1));
+    }
+}
+
+/// Recovery's own promises.
+pub fn recovered(world: &World, turn: &Turn) {
+    let Some(recovery) = &turn.recovery else { return };
+    let Some(rung) = &recovery.rung else {
+        assert_eq!(turn.out, recovery.first);
+        return;
+    };
+    assert!(rung.tokens < recovery.goal.limit && rung.tokens < turn.load.tokens);
+    assert_ne!(turn.out, recovery.first, "replayed with the same body");
+    assert!(world.count(&turn.out) < world.count(&recovery.first), "not smaller");
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+/// Reads through a memory: the bodies of a session are read many times.
+pub fn read(body: &[u8]) -> Conversation<'_> {
+    static MEMO: LazyLock<Memo> = LazyLock::new(|| Memo::new(1 << 24));
+    openai_chat::read(body, &MEMO, [2; 16]).unwrap()
+}

@@ -1,0 +1,259 @@
+//! The whole of planning against a world that loses things: random histories, restarts, lost writes, forks, other
+//! configurations; and what must hold of every turn.
+
+mod examples;
+mod history;
+mod laws;
+mod store;
+mod world;
+
+use std::collections::{BTreeMap, HashSet};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use self::history::{Agent, Kind, Step, anything, growth};
+use self::world::{Provider, Tells, Turn, World};
+use super::budget::Window;
+use super::plan::Need;
+use crate::config::{Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, Strategies, TruncateSettings};
+
+/// The circumstances of a session.
+#[derive(Clone, Debug)]
+struct Setup {
+    strategies: usize,
+    window: u64,
+    /// Whether the proxy knows the window.
+    knows: Knows,
+    provider: (f64, Tells),
+    delay: usize,
+    kinds: [Kind; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Knows {
+    Window,
+    TooMuch,
+    Nothing,
+}
+
+/// One of many configurations: bits 0 to 3 switch sections off, the others choose limits.
+pub fn strategies(choice: usize) -> Strategies {
+    let off = |bit: usize| choice >> bit & 1 == 1;
+    let tight = off(4);
+    let compaction = CompactionSettings {
+        trigger_messages: if off(5) { 30 } else { 0 },
+        trigger_tokens: Auto::Auto,
+        reserved_tokens: 2_000,
+        keep: if off(5) { Keep::Messages(10) } else { Keep::Tokens(Auto::Auto) },
+        model: None,
+        upstream: None,
+        summary_prompt: None,
+        offload_before_compact: !tight,
+    };
+    Strategies {
+        eviction: (!off(0)).then(|| EvictionSettings {
+            max_result_chars: if tight { 1_500 } else { 5_000 },
+            max_result_tokens: None,
+            preview_chars: 200,
+            excluded_tools: vec!["read_file".to_owned(), "todo_write".to_owned()],
+            excluded_limit_factor: 4,
+            workspace_dir: None,
+        }),
+        truncate: (!off(1)).then(|| TruncateSettings {
+            trigger_messages: 10,
+            trigger_tokens: Auto::Auto,
+            keep_messages: 5,
+            max_arg_length: 300,
+            truncation_text: "... [truncated: {n} characters of this past call are hidden, id {id}; do not copy] ..."
+                .to_owned(),
+            min_gain_tokens: if tight { Auto::Fixed(300) } else { Auto::Auto },
+        }),
+        prune: (!off(2)).then_some(PruneSettings {
+            protect_tokens: if tight { Auto::Fixed(0) } else { Auto::Auto },
+            min_gain_tokens: Auto::Auto,
+            max_output_chars: 600,
+        }),
+        recovery: !off(3),
+        compaction: (!off(3)).then_some(compaction),
+        observe: false,
+    }
+}
+
+impl Setup {
+    fn world(&self) -> World {
+        let window = |input: u64| Window::new(Some(input), None);
+        let window = match self.knows {
+            Knows::Window => window(self.window),
+            Knows::TooMuch => window(self.window * 2),
+            Knows::Nothing => None,
+        };
+        let (factor, tells) = self.provider;
+        let mut world = World::new(strategies(self.strategies), window, Provider { limit: self.window, factor, tells });
+        world.delay = self.delay;
+        world
+    }
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let choice = prop_oneof![2 => Just(0_usize), 1 => Just(16), 1 => Just(32), 2 => 0_usize..64];
+    let knows = prop_oneof![4 => Just(Knows::Window), 1 => Just(Knows::TooMuch), 1 => Just(Knows::Nothing)];
+    let tells = prop_oneof![2 => Just(Tells::Numbers), 1 => Just(Tells::Nothing)];
+    let factor = prop_oneof![3 => Just(1.0), 1 => Just(0.8), 1 => Just(1.4)];
+    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text)];
+    (choice, 5_000_u64..12_000, knows, (factor, tells), 0_usize..3, (kind(), kind())).prop_map(
+        |(strategies, window, knows, provider, delay, kinds)| Setup {
+            strategies,
+            window,
+            knows,
+            provider,
+            delay,
+            kinds: [kinds.0, kinds.1],
+        },
+    )
+}
+
+/// A session under observation.
+struct Session {
+    world: World,
+    agents: [Agent; 2],
+    last: [Option<Turn>; 2],
+    at_work: usize,
+    whole: HashSet<crate::wire::Digest>,
+    clock: usize,
+}
+
+impl Session {
+    fn new(setup: &Setup) -> Self {
+        let agents = [Agent::new(0, setup.kinds[0]), Agent::new(1, setup.kinds[1])];
+        Self { world: setup.world(), agents, last: [None, None], at_work: 0, whole: HashSet::new(), clock: 0 }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Switch => self.at_work = 1 - self.at_work,
+            Step::Configure(choice) => self.world.strategies = strategies(*choice),
+            Step::Restart => self.world.restart(),
+            Step::Forget => self.lose(|world| world.store.forget()),
+            Step::DeleteStore => self.lose(|world| world.store = store::Store::default()),
+            Step::LoseWrites(count) => self.world.store.lost = *count,
+            _ => self.send(step),
+        }
+    }
+
+    /// Losing what went whole, or the rows, costs one cache break.
+    fn lose(&mut self, what: impl FnOnce(&mut World)) {
+        what(&mut self.world);
+        self.whole.clear();
+        self.last = [None, None];
+    }
+
+    fn send(&mut self, step: &Step) {
+        let agent = &mut self.agents[self.at_work];
+        let messages = agent.step(step);
+        self.clock += 1;
+        let raw = agent.body(&messages, self.clock);
+        let turn = self.world.turn(raw);
+        laws::valid(&turn);
+        laws::recoverable(&self.world, &turn, &messages);
+        laws::remembered(&turn, &messages);
+        laws::frozen(&self.world, self.last[self.at_work].as_ref(), &turn);
+        laws::stays_whole(&mut self.whole, &turn);
+        laws::only_what_is_on(&self.world, &turn);
+        laws::recovered(&self.world, &turn);
+        self.last[self.at_work] = Some(turn);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// For all histories and mishaps: every turn is valid, recoverable and frozen, and no rule is forgotten.
+    #[test]
+    fn the_laws_hold_for_all_sessions(setup in setup(), steps in prop::collection::vec(anything(), 1..40)) {
+        let mut session = Session::new(&setup);
+        steps.iter().for_each(|step| session.step(step));
+    }
+
+    /// For all sessions that only grow: compaction is deep and therefore rare, and nothing overflows twice.
+    #[test]
+    fn compaction_is_deep_and_rare(setup in setup(), steps in prop::collection::vec(growth(), 15..45)) {
+        let mut session = Session::new(&setup);
+        rare(&mut session, &steps);
+    }
+}
+
+/// The sessions reach what they are to test: nothing above holds only because it never happens.
+#[test]
+fn sessions_come_through_every_way() {
+    let mut runner = TestRunner::deterministic();
+    let sessions = (setup(), prop::collection::vec(anything(), 30..40));
+    let mut ways: BTreeMap<&str, usize> = BTreeMap::new();
+    for _ in 0..24 {
+        let (setup, steps) = sessions.new_tree(&mut runner).unwrap().current();
+        let mut session = Session::new(&setup);
+        for step in &steps {
+            session.step(step);
+            let Some(turn) = session.last[session.at_work].as_ref().filter(|_| step.sends()) else { continue };
+            turn.ways().into_iter().for_each(|way| *ways.entry(way).or_default() += 1);
+        }
+    }
+    let wanted = [
+        "checkpoint",
+        "evicted",
+        "folded",
+        "late",
+        "lost",
+        "now",
+        "prepared",
+        "pruned",
+        "recovered",
+        "refused",
+        "shortened",
+        "summarized",
+        "truncated",
+        "untouched",
+    ];
+    let missing: Vec<_> = wanted.iter().filter(|way| !ways.contains_key(**way)).collect();
+    assert!(missing.is_empty(), "{missing:?} never happened: {ways:?}");
+}
+
+fn rare(session: &mut Session, steps: &[Step]) {
+    let (mut activations, mut recovered_before, mut raw_before) = (0_u64, false, 0);
+    for step in steps {
+        session.step(step);
+        let Some(turn) = &session.last[0] else { continue };
+        let raw = session.world.count(&turn.raw);
+        // What comes at once may be too much by itself.
+        let little = raw - raw_before < session.world.provider.limit / 4;
+        raw_before = raw;
+        activations += u64::from(turn.known.active != turn.before.active);
+        let Some(trigger) = turn.budget.trigger else { continue };
+        deep(turn, trigger);
+        if let Some(recovery) = &turn.recovery {
+            let known = turn.budget.window.is_some_and(|window| window.input == session.world.provider.limit);
+            let sizes = [&turn.raw, &recovery.first, &turn.out].map(|body| session.world.count(body));
+            let again = recovered_before && known && little && recovery.rung.is_some();
+            assert!(!again, "it overflowed again: {sizes:?}, {:?}, {:?}", turn.load, recovery.goal);
+        }
+        recovered_before = turn
+            .recovery
+            .as_ref()
+            .is_some_and(|recovery| recovery.rung.as_ref().is_some_and(|rung| rung.tokens <= recovery.goal.target));
+        let most = 2 * raw.div_ceil(trigger - trigger / 2) + 1;
+        assert!(activations <= most, "{activations} activations for {raw} tokens at a trigger of {trigger}");
+    }
+}
+
+/// A summary that was activated by plan brings the estimate down to its target.
+fn deep(turn: &Turn, trigger: u64) {
+    let summarized = turn.proposal.actions.summarized || matches!(turn.proposal.summary, Need::Now { .. });
+    if !summarized || !turn.stored || turn.recovery.is_some() {
+        return;
+    }
+    let raw = laws::read(&turn.raw);
+    let summarized = turn.known.active.as_deref().map_or(0, super::Checkpoint::summarized);
+    let smallest = super::cuts::boundaries(&raw).into_iter().rfind(|cut| *cut < raw.items.len()) <= Some(summarized);
+    assert!(smallest || turn.load.tokens <= trigger / 2, "{:?}, {trigger}, {:?}", turn.load, turn.proposal);
+}

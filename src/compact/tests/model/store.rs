@@ -1,0 +1,65 @@
+//! A store in memory that keeps to the real one's rules, and can be made to lose writes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::compact::rows::{Checkpoint, Eviction, Known, Level, Removed, TextId};
+use crate::store::{Batch, CommitError, Stage};
+use crate::wire::{Conversation, Digest};
+
+#[derive(Default)]
+pub struct Store {
+    pub evictions: HashMap<Digest, Arc<Eviction>>,
+    prepared: HashMap<(Digest, usize), Arc<Checkpoint>>,
+    activated: HashMap<(Digest, usize), Arc<Checkpoint>>,
+    pub texts: HashMap<TextId, String>,
+    seen: HashSet<Digest>,
+    /// How many of the next commits fail.
+    pub lost: usize,
+}
+
+fn depth(level: Level) -> usize {
+    [Level::Trim, Level::Summary, Level::Fold].iter().position(|other| *other == level).unwrap()
+}
+
+impl Store {
+    pub fn commit(&mut self, batch: Batch) -> Result<(), CommitError> {
+        if self.lost > 0 {
+            self.lost -= 1;
+            return Err(CommitError::Failed);
+        }
+        self.texts.extend(batch.texts.into_iter().map(|Removed { id, text }| (id, text)));
+        for (digest, eviction) in batch.evictions {
+            self.evictions.entry(digest).or_insert(eviction);
+        }
+        if let Some((digest, checkpoint, stage)) = batch.checkpoint {
+            let rows = match stage {
+                Stage::Prepared => &mut self.prepared,
+                Stage::Activated => &mut self.activated,
+            };
+            rows.entry((digest, depth(checkpoint.level))).or_insert(checkpoint);
+        }
+        Ok(())
+    }
+
+    pub fn known(&self, conversation: &Conversation) -> Known {
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        let longest = |rows: &HashMap<(Digest, usize), Arc<Checkpoint>>| {
+            chain.iter().rev().find_map(|digest| (0..3).rev().find_map(|level| rows.get(&(*digest, level)).cloned()))
+        };
+        Known {
+            evictions: chain.iter().filter_map(|d| Some((*d, self.evictions.get(d)?.clone()))).collect(),
+            active: longest(&self.activated),
+            prepared: longest(&self.prepared),
+            seen: chain.iter().rposition(|digest| self.seen.contains(digest)).map_or(0, |last| last + 1),
+        }
+    }
+
+    pub fn saw(&mut self, conversation: &Conversation) {
+        self.seen.extend(conversation.chain());
+    }
+
+    pub fn forget(&mut self) {
+        self.seen.clear();
+    }
+}

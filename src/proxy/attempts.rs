@@ -1,0 +1,110 @@
+//! At most two upstream attempts per model call (L6): the first as planned, the second only while
+//! nothing was sent to the client and only for a reason that can be mended.
+
+use http::request::Parts;
+use http::{Request, StatusCode};
+
+use super::Exchange;
+use super::compaction::Compactor;
+use super::hold::{Sent, Step};
+use super::holding::{Held, hold};
+use super::intake::Intake;
+use super::reply::Fault;
+use super::work::Work;
+use crate::wire::overflow::Verdict;
+
+/// What both attempts are made of.
+struct Call<'c> {
+    compactor: &'c Compactor,
+    parts: &'c Parts,
+    intake: &'c Intake,
+}
+
+impl Exchange<'_> {
+    /// The first attempt, and a second one where the first was refused for a reason that can be mended.
+    pub(super) async fn attempts(&self, parts: &Parts, intake: &Intake, work: &mut Work) -> Result<Held, Fault> {
+        let (step, first) = self.try_once(parts, intake, work).await?;
+        let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return Ok(first) };
+        let call = Call { compactor, parts, intake };
+        match step {
+            Step::Hold | Step::Release => Ok(first),
+            Step::Recover(verdict) if work.recovers() => Ok(self.compacted(&call, work, verdict, first).await),
+            Step::Recover(_) => match refused(work, first.answer.status()) {
+                true => Ok(self.original(&call, work, first).await),
+                false => Ok(first),
+            },
+            Step::Rejected(_) => Ok(self.original(&call, work, first).await),
+        }
+    }
+
+    /// After an overflow: a shorter body. If that fails as well, the first error stands, unless the second
+    /// one says nothing of the request.
+    async fn compacted(&self, call: &Call<'_>, work: &mut Work, verdict: Verdict, first: Held) -> Held {
+        let before = (work.pieces.clone(), work.actions, work.tokens);
+        let second = match call.compactor.recover(work, verdict).await {
+            true => Some(self.try_once(call.parts, call.intake, work).await),
+            false => None,
+        };
+        let (result, second) = match second {
+            None => ("hopeless", None),
+            Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
+                ("recovered", Some(held))
+            }
+            Some(Ok((_, held))) if is_transient(held.answer.status()) => ("refused", Some(held)),
+            Some(_) => ("failed", None),
+        };
+        self.shard.proxy.metrics.recovery_ended(result);
+        second.unwrap_or_else(|| {
+            (work.pieces, work.actions, work.tokens) = before;
+            first
+        })
+    }
+
+    /// After a refusal of a rewritten body: the client's own.
+    async fn original(&self, call: &Call<'_>, work: &mut Work, first: Held) -> Held {
+        tracing::warn!(
+            status = first.answer.status().as_u16(),
+            upstream = self.route.upstream.name,
+            "a rewritten body was refused: the original goes out"
+        );
+        let before = (work.pieces.clone(), work.actions, work.tokens);
+        work.send_original();
+        match self.try_once(call.parts, call.intake, work).await {
+            Ok((step, held)) => {
+                let accepted = held.answer.status().is_success() && !matches!(step, Step::Recover(_));
+                if accepted {
+                    call.compactor.quarantine(work);
+                }
+                held
+            }
+            Err(_) => {
+                (work.pieces, work.actions, work.tokens) = before;
+                first
+            }
+        }
+    }
+
+    /// One attempt with the body that `work` has now, held back as far as that may end in another one: an
+    /// error always, a success only where the prompt could be too long.
+    async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
+        let request = Request::from_parts(parts.clone(), work.body(intake));
+        let answer = self.attempt(request, work.body_headers()).await?;
+        let status = answer.status();
+        let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
+        let held = work.may_overflow || work.recovers() && !status.is_success();
+        match held || refused(work, status) {
+            true => Ok(hold(answer, sent, self.shard.proxy.hold_time).await),
+            false => Ok((Step::Release, Held::untouched(answer))),
+        }
+    }
+}
+
+/// Whether a rewritten body may be at fault.
+fn refused(work: &Work, status: StatusCode) -> bool {
+    work.pieces.is_some() && matches!(status.as_u16(), 400 | 422)
+}
+
+/// A refusal that says nothing of the request: the client is to see it and wait.
+fn is_transient(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+}

@@ -1,0 +1,129 @@
+//! A request on its way through compaction: what goes upstream in its body's place, and what is told of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+
+use super::body::SendBody;
+use super::compaction::UNKNOWN_WINDOW_BYTES;
+use super::headers::BodyHeaders;
+use super::intake::Intake;
+use super::origin::Origin;
+use super::recovery::LEAST_OUTPUT;
+use crate::compact::plan::Actions;
+use crate::compact::{Change, Known};
+use crate::wire::splice::{Edit, splice, total_len};
+use crate::wire::{Conversation, Digest, openai_chat};
+
+/// A request whose body was looked at, on its way.
+pub struct Work {
+    pub origin: Arc<Origin>,
+    /// Rows in force, after this request's own.
+    pub known: Known,
+    /// What goes upstream; `None`: the client's own body.
+    pub pieces: Option<Vec<Bytes>>,
+    pub actions: Actions,
+    /// Calibrated tokens before and after; `None` where they were not counted.
+    pub tokens: Option<Change>,
+    /// The checkpoint that this request activated.
+    pub activated: Option<Digest>,
+    /// Whether the provider could find this request too long, by its bytes alone.
+    pub may_overflow: bool,
+}
+
+impl Work {
+    /// The body to send. Can be made again for a second attempt.
+    pub fn body(&self, intake: &Intake) -> SendBody {
+        match &self.pieces {
+            Some(pieces) => intake.rewritten(pieces.clone()),
+            None => intake.original(),
+        }
+    }
+
+    /// What the body needs of the request's headers.
+    pub fn body_headers(&self) -> BodyHeaders {
+        match &self.pieces {
+            Some(pieces) => BodyHeaders::Rewritten(total_len(pieces) as u64),
+            None => BodyHeaders::TakenIn,
+        }
+    }
+
+    /// Response headers that tell of the rewrite.
+    pub fn notes(&self) -> Vec<(HeaderName, HeaderValue)> {
+        if self.pieces.is_none() {
+            return Vec::new();
+        }
+        let mut notes = Vec::new();
+        let actions = self.actions.names().collect::<Vec<_>>().join(", ");
+        if let Ok(value) = HeaderValue::try_from(actions) {
+            notes.push((HeaderName::from_static("x-compactproxy-action"), value));
+        }
+        if let Some(Change { before, after }) = self.tokens
+            && let Ok(value) = HeaderValue::try_from(format!("before={before}, after={after}"))
+        {
+            notes.push((HeaderName::from_static("x-compactproxy-tokens"), value));
+        }
+        notes
+    }
+
+    /// Places `edits` in the body; without any, or if they do not fit, the original goes out.
+    pub(super) fn set_pieces(&mut self, mut edits: Vec<Edit>) {
+        // An output limit stands before the messages or behind them.
+        edits.sort_by_key(|edit| edit.span.start);
+        self.pieces = match edits.is_empty() {
+            true => None,
+            false => splice(&self.origin.body, edits).ok(),
+        };
+        if self.pieces.is_none() {
+            self.actions = Actions::default();
+        }
+    }
+
+    /// Bytes that go upstream.
+    pub fn sent_bytes(&self) -> usize {
+        self.pieces.as_ref().map_or(self.origin.body.len(), |pieces| total_len(pieces))
+    }
+
+    /// Whether an overflow of this request is mended. What an upstream has counted it has also admitted, so a
+    /// token's mere claim is enough.
+    pub fn recovers(&self) -> bool {
+        self.origin.strategies.recovery && !self.origin.strategies.observe
+    }
+
+    /// Takes the client's own body back into use.
+    pub(super) fn send_original(&mut self) {
+        self.pieces = None;
+        self.actions = Actions::default();
+        self.tokens = self.tokens.map(|tokens| Change { after: tokens.before, ..tokens });
+        self.bound();
+    }
+
+    /// Notes whether the body to send could be too long, by its bytes alone.
+    pub(super) fn bound(&mut self) {
+        let origin = &self.origin;
+        let bytes = self.sent_bytes();
+        let could = match origin.budget.window {
+            None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
+            Some(window) => {
+                let bound = origin.budget.output.saturating_add(bytes as u64);
+                bound >= window.input.min(window.total) || origin.media
+            }
+        };
+        self.may_overflow = self.recovers() && could;
+    }
+
+    /// Lowers the client's output limit where the upstream has told that there is no room for it, so that
+    /// it need not refuse again.
+    pub(super) fn lowered_output(&mut self, conversation: &Conversation<'_>) -> Vec<Edit> {
+        let origin = Arc::clone(&self.origin);
+        let told = origin.told_total.zip(self.tokens).filter(|_| origin.strategies.recovery);
+        let (Some((total, tokens)), Some(asked)) = (told, conversation.max_output()) else { return Vec::new() };
+        let room = total.saturating_sub(tokens.after + tokens.after / 50 + 16);
+        if asked <= room || room < LEAST_OUTPUT {
+            return Vec::new();
+        }
+        self.actions.output_lowered = true;
+        openai_chat::lower_output(conversation, room)
+    }
+}

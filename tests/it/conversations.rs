@@ -1,0 +1,61 @@
+//! Whole conversations, turn by turn, through the real proxy into the strict provider, in windows that
+//! they exceed several times.
+
+mod bytes;
+mod chunks;
+mod combinations;
+mod document;
+mod situations;
+mod stage;
+mod walk;
+
+use document::Document;
+use walk::{Report, walk};
+
+/// Turns of a conversation that are walked at most; longer ones are sampled.
+const MOST_TURNS: usize = 60;
+
+async fn walk_all(documents: Vec<Document>) {
+    let mut walks = tokio::task::JoinSet::new();
+    let mut reports = Vec::new();
+    for document in
+        documents.into_iter().filter(|d| std::env::var("WALK").is_ok_and(|w| !d.name.contains(&w)).eq(&false))
+    {
+        while walks.len() >= 3 {
+            reports.extend(walks.join_next().await.map(Result::unwrap));
+        }
+        let every = document.turns().len().div_ceil(MOST_TURNS);
+        walks.spawn(async move { walk(&document, every).await });
+    }
+    reports.extend(walks.join_all().await);
+    summarize(reports);
+}
+
+fn summarize(mut reports: Vec<Report>) {
+    reports.sort_by(|a, b| a.name.cmp(&b.name));
+    for report in &reports {
+        let Report { name, window, raw, turns, activations, most, summaries, recoveries, overflows, faults } = report;
+        println!(
+            "{name:52} window {window:6} raw {raw:7} turns {turns:3} activations {activations:2} of {most:3} \
+             summaries {summaries:2} overflows {overflows} recovered {recoveries} faults {}",
+            faults.len()
+        );
+    }
+    let faults: Vec<&String> = reports.iter().flat_map(|report| &report.faults).collect();
+    assert!(faults.is_empty(), "{} faults:\n{faults:#?}", faults.len());
+    assert!(reports.iter().any(|report| report.raw > report.window));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_conversations_go_on_in_small_windows() {
+    let Some(documents) = Document::recorded() else {
+        println!("the recorded conversations are not here: only the self-written ones are walked");
+        return;
+    };
+    walk_all(documents).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn self_written_conversations_go_on_in_small_windows() {
+    walk_all(Document::fixtures()).await;
+}

@@ -1,0 +1,169 @@
+//! Conversations, recorded and self-written, and the requests that an agent would have sent in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use compactproxy::demo::content::{matches, source, test_log};
+use compactproxy::demo::request::ChatRequest;
+use compactproxy::demo::window::Counter;
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// A whole conversation. Messages keep the bytes they have in the file.
+#[derive(Debug, Clone, Default)]
+pub struct Document {
+    pub name: String,
+    pub tools: Option<String>,
+    pub messages: Vec<String>,
+    /// What the user typed and expects to hold: it stands in every request after it.
+    pub rules: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    tools: Option<Box<RawValue>>,
+    messages: Vec<Box<RawValue>>,
+    #[serde(default)]
+    rules: Vec<String>,
+}
+
+/// A message of a fixture, or several that occur again and again.
+#[derive(Deserialize)]
+struct Repeated {
+    times: usize,
+    messages: Vec<Value>,
+}
+
+impl Document {
+    /// The recorded conversations, where they are.
+    pub fn recorded() -> Option<Vec<Self>> {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/chat"));
+        folder.is_dir().then(|| files(folder).iter().map(|file| Self::read(file)).collect())
+    }
+
+    /// The self-written ones.
+    pub fn fixtures() -> Vec<Self> {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/conversations"));
+        files(folder).iter().map(|file| Self::read(file).expanded()).collect()
+    }
+
+    /// The self-written one of that name.
+    pub fn fixture(name: &str) -> Self {
+        Self::fixtures().into_iter().find(|document| document.name == name).unwrap()
+    }
+
+    fn read(file: &Path) -> Self {
+        let text = fs::read_to_string(file).unwrap();
+        let File { tools, messages, rules } = serde_json::from_str(&text).unwrap();
+        let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+        let tools = tools.map(|tools| tools.get().to_owned()).filter(|tools| tools.len() > 2 && tools != "null");
+        let messages = messages.iter().map(|message| message.get().to_owned()).collect();
+        Self { name, tools, messages, rules }
+    }
+
+    /// A fixture with its large texts and its repetitions written out.
+    fn expanded(mut self) -> Self {
+        let mut messages = Vec::new();
+        for message in &self.messages {
+            match serde_json::from_str::<Repeated>(message) {
+                Ok(repeated) => {
+                    for n in 0..repeated.times {
+                        messages.extend(repeated.messages.iter().map(|message| expand(message.clone(), n).to_string()));
+                    }
+                }
+                Err(_) => messages.push(expand(serde_json::from_str(message).unwrap(), 0).to_string()),
+            }
+        }
+        self.messages = messages;
+        self
+    }
+
+    /// How many messages each request has: one wherever the model answered next, and one at the end if it
+    /// has still to answer.
+    pub fn turns(&self) -> Vec<usize> {
+        let by_model: Vec<bool> = self.messages.iter().map(|message| role(message) == "assistant").collect();
+        let begins = |k: &usize| by_model.get(*k).is_none_or(|by_model| *by_model) && !by_model[*k - 1];
+        (1..=self.messages.len()).filter(begins).collect()
+    }
+
+    /// The request with the first `count` messages.
+    pub fn body(&self, count: usize) -> Bytes {
+        self.body_of(&self.messages[..count])
+    }
+
+    /// The request with other messages.
+    pub fn body_of(&self, messages: &[String]) -> Bytes {
+        let tools = self.tools.as_ref().map_or_else(String::new, |tools| format!("\"tools\":{tools},"));
+        let messages = messages.join(",");
+        let stream = r#""stream":true,"stream_options":{"include_usage":true}"#;
+        format!(r#"{{"model":"recorded",{tools}{stream},"messages":[{messages}]}}"#).into()
+    }
+
+    /// System messages at the beginning.
+    pub fn leading(&self) -> usize {
+        self.messages.iter().take_while(|message| ["system", "developer"].contains(&role(message).as_str())).count()
+    }
+}
+
+/// Tokens of a body, as the provider counts them.
+pub fn tokens(body: &Bytes) -> u64 {
+    let json = serde_json::from_slice(body).unwrap();
+    let request = ChatRequest { headers: HeaderMap::new(), body: json, body_len: body.len(), index: 0 };
+    Counter::default().prompt(&request).total()
+}
+
+pub fn role(message: &str) -> String {
+    #[derive(Deserialize)]
+    struct Message {
+        role: String,
+    }
+    serde_json::from_str::<Message>(message).map(|message| message.role).unwrap_or_default()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    files
+}
+
+/// Replaces `{{n}}` by the number of the repetition, `{{log SIZE NAME}}`, `{{source COUNT NAME}}`,
+/// `{{hits COUNT NAME}}` and `{{han COUNT NAME}}` by large texts.
+fn expand(value: Value, n: usize) -> Value {
+    match value {
+        // Arguments are JSON within a string.
+        Value::String(text) => match serde_json::from_str(&text) {
+            Ok(Value::Object(members)) => Value::String(expand(Value::Object(members), n).to_string()),
+            _ => Value::String(written_out(&text, n)),
+        },
+        Value::Array(list) => list.into_iter().map(|value| expand(value, n)).collect(),
+        Value::Object(members) => members.into_iter().map(|(key, value)| (key, expand(value, n))).collect(),
+        other => other,
+    }
+}
+
+fn written_out(text: &str, n: usize) -> String {
+    let text = text.replace("{{n}}", &n.to_string());
+    let mut written = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (order, after) = after.split_once("}}").unwrap();
+        let mut words = order.split(' ');
+        let (kind, count, name) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        let count = count.parse().unwrap();
+        written += before;
+        written += &match kind {
+            "log" => test_log(name, count, "nothing of note"),
+            "source" => source(name, count),
+            "hits" => matches(name, count),
+            "han" => (0..count).map(|k| format!("第{k}行：{name}的记录，金额{}元。\n", k * 37 % 911)).collect(),
+            other => panic!("no such text: {other}"),
+        };
+        rest = after;
+    }
+    written + rest
+}

@@ -1,0 +1,194 @@
+//! What clients do to a conversation beside going on with it.
+
+use bytes::Bytes;
+
+use super::bytes::{Split, not_spliced};
+use super::document::Document;
+use super::stage::{Answered, Loss, Stage};
+use super::walk::window;
+
+/// The fixture that most tests go by.
+fn session() -> Document {
+    Document::fixture("reasoning")
+}
+
+async fn staged(document: &Document) -> Stage {
+    Stage::new(window(document)).await
+}
+
+/// Sends these turns; the last answer. Every one must go well, and every body must be spliced.
+async fn play(stage: &Stage, document: &Document, turns: &[usize]) -> Option<Answered> {
+    let mut last = None;
+    for count in turns {
+        last = Some(well(stage, &document.body(*count)).await);
+    }
+    last
+}
+
+async fn well(stage: &Stage, body: &Bytes) -> Answered {
+    let answered = stage.send(body).await;
+    assert!(answered.is_well(), "{answered:?}");
+    assert_eq!(not_spliced(body, answered.sent()), Ok(()));
+    answered
+}
+
+fn user(text: &str) -> String {
+    serde_json::json!({"role": "user", "content": text}).to_string()
+}
+
+fn assistant(text: &str) -> String {
+    serde_json::json!({"role": "assistant", "content": text}).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_turn_sent_again_has_the_same_bytes_each_time() {
+    let document = session();
+    let stage = staged(&document).await;
+    let turns = document.turns();
+    play(&stage, &document, &turns).await;
+    for count in [turns[0], turns[turns.len() / 3], turns[turns.len() / 2], turns[turns.len() - 1]] {
+        let body = document.body(count);
+        let settled = stage.settled(&body).await;
+        let again = well(&stage, &body).await;
+        assert!(!again.activated() && again.sent() == settled.sent(), "{count} messages");
+    }
+    // What no checkpoint covers is what it was.
+    let first = document.body(turns[0]);
+    assert_eq!(well(&stage, &first).await.sent(), &first);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forks_and_rewinds_go_on_from_what_they_share() {
+    let document = session();
+    let stage = staged(&document).await;
+    let turns = document.turns();
+    let middle = turns[turns.len() / 2];
+    play(&stage, &document, &turns).await;
+    let shared = stage.settled(&document.body(middle)).await;
+    let shared = Split::of(shared.sent());
+    for branch in ["another way", "a third way"] {
+        let mut other = Document { messages: document.messages[..middle].to_vec(), ..document.clone() };
+        for k in 0..4 {
+            other.messages.extend([assistant(&format!("{branch}, answer {k}")), user(&format!("{branch}, {k}"))]);
+            let answered = well(&stage, &other.body(other.messages.len())).await;
+            let sent = Split::of(answered.sent());
+            if !answered.activated() {
+                assert_eq!(sent.messages[..shared.messages.len()], shared.messages, "{branch} {k}");
+            }
+        }
+    }
+    // The first branch is as it was.
+    let again = stage.settled(&document.body(middle)).await;
+    assert_eq!(Split::of(again.sent()), shared);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edited_message_makes_another_history() {
+    let document = session();
+    let stage = staged(&document).await;
+    let turns = document.turns();
+    play(&stage, &document, &turns).await;
+    let mut edited = document.clone();
+    let asked = edited.leading();
+    edited.messages[asked] = user("Make the cache bounded, by bytes.");
+    // Nothing that was made of the other history applies.
+    let early = edited.body(turns[2]);
+    assert_eq!(well(&stage, &early).await.sent(), &early);
+    let last = play(&stage, &edited, &turns[3..]).await.unwrap();
+    let sent = String::from_utf8_lossy(last.sent()).into_owned();
+    assert!(sent.contains("bounded, by bytes.") && !sent.contains("No new dependencies"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_in_the_system_prompt_disturbs_nothing() {
+    let document = session();
+    let stage = staged(&document).await;
+    let (mut earlier, mut replays) = (None::<Split>, 0);
+    for (minute, count) in document.turns().into_iter().enumerate() {
+        let mut messages = document.messages[..count].to_vec();
+        messages[0] = serde_json::json!({"role": "system", "content": format!("It is 10:{minute:02}.")}).to_string();
+        let answered = well(&stage, &document.body_of(&messages)).await;
+        let sent = Split::of(answered.sent());
+        assert_eq!(sent.messages[0], messages[0]);
+        if let Some(earlier) = earlier.filter(|_| !answered.activated()) {
+            assert_eq!(sent.messages[1..earlier.messages.len()], earlier.messages[1..]);
+            replays += usize::from(answered.did("checkpoint"));
+        }
+        earlier = Some(sent);
+    }
+    assert!(replays > 5, "{replays} replays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subagents_that_take_turns_stay_apart() {
+    // The same system prompt, credential and model; one pair begins even with the same words.
+    let one = session();
+    let mut two = session();
+    let asked = two.leading();
+    two.messages[asked] = user("You are the reviewer. Read every file, change nothing.");
+    let mut three = session();
+    three.messages[asked + 1] = assistant("I begin at the other end.");
+    three.messages.remove(asked + 2);
+    let agents = [one, two, three];
+    let stage = staged(&agents[0]).await;
+    let mut earlier: [Option<Split>; 3] = Default::default();
+    for turn in 0..agents[2].turns().len() {
+        for (agent, earlier) in agents.iter().zip(&mut earlier) {
+            let answered = well(&stage, &agent.body(agent.turns()[turn])).await;
+            let sent = Split::of(answered.sent());
+            if let Some(earlier) = earlier.as_ref().filter(|_| !answered.activated()) {
+                assert_eq!(sent.messages[..earlier.messages.len()], earlier.messages);
+            }
+            *earlier = Some(sent);
+        }
+    }
+    let texts = earlier.map(|sent| sent.unwrap().messages.concat());
+    let reviewer = texts.map(|text| text.contains("You are the reviewer."));
+    assert_eq!(reviewer, [false, true, false]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_with_the_same_conversation_share_no_row() {
+    let document = Document::fixture("reused-ids");
+    let stage = staged(&document).await;
+    let turns = document.turns();
+    let ids = |sent: &Bytes| -> Vec<String> {
+        let text = String::from_utf8_lossy(sent).into_owned();
+        let after = text.split("/_compactproxy/evicted/").skip(1);
+        after.filter_map(|rest| rest.get(..32)).map(str::to_owned).collect()
+    };
+    let mut known = Vec::new();
+    for count in &turns {
+        known.extend(ids(stage.send_as("Bearer sk-one", &document.body(*count)).await.sent()));
+    }
+    assert!(!known.is_empty());
+    for count in turns.iter().step_by(2) {
+        let body = document.body(*count);
+        let answered = stage.send_as("Bearer sk-two", &body).await;
+        assert!(answered.is_well(), "{answered:?}");
+        if *count <= turns[3] {
+            assert_eq!(answered.sent(), &body, "the other tenant's rows reached this one");
+        }
+        let shared: Vec<String> = ids(answered.sent()).into_iter().filter(|id| known.contains(id)).collect();
+        assert_eq!(shared, [""; 0]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losing_the_state_costs_no_message() {
+    for when in [Loss::WhileRunning, Loss::BetweenRuns] {
+        let document = session();
+        let mut stage = staged(&document).await;
+        let turns = document.turns();
+        let (before, after) = turns.split_at(turns.len() * 2 / 3);
+        play(&stage, &document, before).await;
+        stage.lose_state(when).await;
+        for (k, count) in after.iter().enumerate() {
+            let answered = well(&stage, &document.body(*count)).await;
+            let sent = String::from_utf8_lossy(answered.sent()).into_owned();
+            assert!(sent.contains(&document.rules[0]), "{when:?} {k}");
+            // Whatever stands behind the head is whole: the newest messages are there word for word.
+            assert_eq!(Split::of(answered.sent()).messages.last(), document.messages[..*count].last());
+        }
+    }
+}

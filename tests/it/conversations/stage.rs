@@ -1,0 +1,199 @@
+//! The proxy between a client and the strict provider, over a store that outlives it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use compactproxy::compact::budget::{Budget, Window};
+use compactproxy::config::{Config, SHIPPED};
+use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
+use compactproxy::demo::rules::{Empty, Rules};
+use compactproxy::demo::window::Limit;
+use compactproxy::store::Store;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tempfile::TempDir;
+
+use crate::support::proxy::{self, Served};
+
+/// Actions that activate a checkpoint; the others replay.
+const ACTIVATIONS: [&str; 5] = ["truncated", "pruned", "summarized", "folded", "recovered"];
+
+pub struct Stage {
+    pub provider: Provider,
+    pub window: u64,
+    config: Config,
+    running: Option<(Served, Option<Arc<Store>>)>,
+    folder: TempDir,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// What became of one request.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: u16,
+    /// The stream came to its end.
+    pub complete: bool,
+    pub actions: Vec<String>,
+    /// Estimates before and after.
+    pub tokens: Option<(u64, u64)>,
+    /// What reached the provider for it, in order.
+    pub attempts: Vec<Exchange>,
+}
+
+impl Answered {
+    /// The body of the attempt that was answered.
+    pub fn sent(&self) -> &Bytes {
+        &self.attempts.last().unwrap().body
+    }
+
+    /// Whether a checkpoint was activated.
+    pub fn activated(&self) -> bool {
+        self.actions.iter().any(|action| ACTIVATIONS.contains(&action.as_str()))
+    }
+
+    pub fn did(&self, action: &str) -> bool {
+        self.actions.iter().any(|done| done == action)
+    }
+
+    pub fn overflows(&self) -> usize {
+        self.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Overflow).count()
+    }
+
+    /// The client was served, and nothing that the proxy sent broke a rule.
+    pub fn is_well(&self) -> bool {
+        let broken = self.attempts.iter().any(|attempt| matches!(attempt.verdict, Verdict::Violated(_)));
+        self.status == 200 && self.complete && !broken
+    }
+}
+
+/// The shipped configuration with a window for all models.
+pub fn shipped(window: u64) -> String {
+    format!("{SHIPPED}\n[[window]]\nmodel = \"*\"\ntotal = {window}\n")
+}
+
+impl Stage {
+    /// A provider with this window, and the shipped configuration that knows of it.
+    pub async fn new(window: u64) -> Self {
+        Self::with(window, Limit::of(window), &shipped(window)).await
+    }
+
+    pub async fn with(window: u64, limit: Limit, toml: &str) -> Self {
+        let rules = Rules { empty: Empty::Anything, ..Rules::default() };
+        let provider = Provider::start(Settings { limit, rules, ..Settings::default() }).await.unwrap();
+        let mut config = Config::parse(toml, &|_| None).unwrap();
+        let usual = proxy::config(&format!("http://{}/v1", provider.addr()));
+        (config.server, config.upstreams) = (usual.server, usual.upstreams);
+        config.server.max_body_bytes = 64 << 20;
+        config.server.max_buffered_bytes = 256 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut stage = Self { provider, window, config, running: None, folder, client };
+        stage.start();
+        stage
+    }
+
+    /// The address that clients talk to.
+    pub fn addr(&self) -> SocketAddr {
+        self.running.as_ref().unwrap().0.proxy_addr
+    }
+
+    fn start(&mut self) {
+        let store = self.config.compacts().then(|| proxy::open(&self.config.state.url));
+        self.running = Some((proxy::serve(self.config.clone(), store.clone(), None), store));
+    }
+
+    /// Ends the proxy and starts another over the same store.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start();
+    }
+
+    async fn stop(&mut self) {
+        let (served, store) = self.running.take().unwrap();
+        tokio::task::spawn_blocking(move || {
+            served.stop();
+            served.join();
+        })
+        .await
+        .unwrap();
+        if let Some(store) = store {
+            store.close().await;
+        }
+    }
+
+    /// Deletes the state, with the proxy running or between two runs of it.
+    pub async fn lose_state(&mut self, when: Loss) {
+        if when == Loss::BetweenRuns {
+            self.stop().await;
+        }
+        for entry in std::fs::read_dir(self.folder.path()).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        if when == Loss::BetweenRuns {
+            self.start();
+        }
+    }
+
+    pub fn budget(&self) -> Budget {
+        let window = Window { input: self.window, total: self.window };
+        Budget::new(&self.config.strategies, Some(window), None)
+    }
+
+    pub async fn send(&self, body: &Bytes) -> Answered {
+        self.send_as("Bearer sk-one", body).await
+    }
+
+    /// Sends one request with this credential and reads its answer. Not to be called twice at once.
+    pub async fn send_as(&self, credential: &str, body: &Bytes) -> Answered {
+        let from = self.provider.requests().len();
+        let request = Request::post(format!("http://{}/v1/chat/completions", self.addr()))
+            .header("authorization", credential)
+            .header("content-type", "application/json")
+            .body(Full::new(body.clone()));
+        let (head, answer) = self.client.request(request.unwrap()).await.unwrap().into_parts();
+        let answer = answer.collect().await.map(|answer| answer.to_bytes()).unwrap_or_default();
+        let attempts = self.provider.requests().into_iter().skip(from);
+        let attempts = attempts.filter(|attempt| attempt.origin == Origin::Agent).collect();
+        Answered {
+            status: head.status.as_u16(),
+            complete: answer.ends_with(b"data: [DONE]\n\n"),
+            actions: actions(&head.headers),
+            tokens: tokens(&head.headers),
+            attempts,
+        }
+    }
+
+    /// Sends a request until it activates nothing any more; the last answer.
+    pub async fn settled(&self, body: &Bytes) -> Answered {
+        for _ in 0..8 {
+            let answered = self.send(body).await;
+            if !answered.activated() {
+                return answered;
+            }
+        }
+        panic!("every retry activates another checkpoint");
+    }
+}
+
+/// When state is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    WhileRunning,
+    BetweenRuns,
+}
+
+fn actions(headers: &HeaderMap) -> Vec<String> {
+    let value = headers.get("x-compactproxy-action").map_or("", |value| value.to_str().unwrap());
+    value.split(", ").filter(|action| !action.is_empty()).map(str::to_owned).collect()
+}
+
+fn tokens(headers: &HeaderMap) -> Option<(u64, u64)> {
+    let value = headers.get("x-compactproxy-tokens")?.to_str().unwrap();
+    let (before, after) = value.strip_prefix("before=").unwrap().split_once(", after=").unwrap();
+    Some((before.parse().unwrap(), after.parse().unwrap()))
+}

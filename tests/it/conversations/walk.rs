@@ -1,0 +1,162 @@
+//! One conversation turn by turn, and what is to be said of it.
+
+use bytes::Bytes;
+use compactproxy::demo::rules::{Empty, Rules};
+
+use super::bytes::{Split, not_spliced};
+use super::document::{Document, tokens};
+use super::stage::{Answered, Stage};
+
+/// What happened in one conversation.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub name: String,
+    pub window: u64,
+    /// Tokens of the whole history.
+    pub raw: u64,
+    pub turns: usize,
+    pub activations: usize,
+    pub summaries: usize,
+    pub recoveries: usize,
+    /// Requests that the provider found too long.
+    pub overflows: usize,
+    pub most: usize,
+    /// Whatever should not have happened.
+    pub faults: Vec<String>,
+}
+
+impl Report {
+    fn fault(&mut self, turn: usize, what: impl std::fmt::Display) {
+        self.faults.push(format!("{} turn {turn}: {what}", self.name));
+    }
+}
+
+/// A window that the history exceeds several times where that leaves room for what cannot go.
+pub fn window(document: &Document) -> u64 {
+    let whole = tokens(&document.body(document.messages.len()));
+    let fixed = tokens(&document.body(document.leading()));
+    (whole / 4).clamp(4_096, 16_384).max(fixed * 5 / 2 + 2_500)
+}
+
+/// Sends every `every`th turn, restarts the proxy half-way, and checks what came to the provider.
+pub async fn walk(document: &Document, every: usize) -> Report {
+    let mut stage = Stage::new(window(document)).await;
+    let raw = tokens(&document.body(document.messages.len()));
+    let mut report = Report { name: document.name.clone(), window: stage.window, raw, ..Report::default() };
+    let turns: Vec<usize> = document.turns().into_iter().step_by(every).collect();
+    let mut earlier = None;
+    for (turn, count) in turns.iter().enumerate() {
+        if turn == turns.len() / 2 {
+            stage.restart().await;
+        }
+        let body = document.body(*count);
+        let answered = stage.send(&body).await;
+        if std::env::var_os("WALK").is_some() {
+            eprintln!(
+                "{} {turn} {count} {:?} {:?} {:?}",
+                document.name,
+                answered.actions,
+                answered.tokens,
+                answered.attempts.iter().map(|a| (a.verdict, a.usage.prompt, a.body.len())).collect::<Vec<_>>()
+            );
+        }
+        report.turns += 1;
+        judge(&mut report, (document, turn), &body, &answered);
+        let sent = Split::of(answered.sent());
+        if answered.activated() {
+            reached(&mut report, turn, &stage, (&answered, &sent));
+        } else if let Some(earlier) = &earlier {
+            goes_on(&mut report, turn, earlier, &sent);
+        }
+        earlier = Some(sent);
+    }
+    bounded(&mut report, &stage);
+    if let Some(last) = turns.last() {
+        survives(&mut report, &mut stage, &document.body(*last)).await;
+    }
+    report
+}
+
+/// No error, no violation, nothing re-serialised, what the user typed is there.
+fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes, answered: &Answered) {
+    let lenient = Rules { empty: Empty::Anything, ..Rules::default() };
+    let sound = lenient.check(&serde_json::from_slice(body).unwrap()).is_ok();
+    if !answered.is_well() && sound {
+        let verdicts: Vec<_> = answered.attempts.iter().map(|attempt| attempt.verdict).collect();
+        report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
+    }
+    report.overflows += answered.overflows();
+    report.recoveries += usize::from(answered.did("recovered"));
+    report.activations += usize::from(answered.activated());
+    report.summaries += usize::from(answered.did("summarized"));
+    if let Err(error) = not_spliced(body, answered.sent()) {
+        report.fault(turn, error);
+    }
+    let inner = |rule: &String| serde_json::to_string(rule).unwrap().trim_matches('"').to_owned();
+    let (whole, sent) = (std::str::from_utf8(body).unwrap(), std::str::from_utf8(answered.sent()).unwrap());
+    for rule in document.rules.iter().map(inner).filter(|rule| whole.contains(rule.as_str())) {
+        if !sent.contains(&rule) && !sent.contains(&rule.replace('"', "\\\"")) {
+            report.fault(turn, format!("without {rule:?}"));
+        }
+    }
+}
+
+/// After a summary the estimate is at the target, or nothing but the smallest tail is left.
+fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&Answered, &Split)) {
+    let trim_only = !["summarized", "folded", "recovered"].iter().any(|action| answered.did(action));
+    let Some((before, after)) = answered.tokens else { return report.fault(turn, "activated without a count") };
+    let target = stage.budget().target().unwrap();
+    if after >= before {
+        report.fault(turn, format!("{before} became {after}"));
+    }
+    if trim_only || after <= target {
+        return;
+    }
+    let tail = sent.messages.iter().skip(sent.head().map_or(0, |head| head + 1));
+    let turns = tail.filter(|message| super::document::role(message) == "assistant").count();
+    if turns > 1 {
+        report.fault(turn, format!("{:?}: {after} is above {target} and {turns} turns are left", answered.actions));
+    }
+}
+
+/// Between activations everything that was sent recurs at the same place.
+fn goes_on(report: &mut Report, turn: usize, earlier: &Split, sent: &Split) {
+    let differs = earlier.messages.iter().zip(&sent.messages).position(|(a, b)| a != b);
+    if let Some(at) = differs {
+        let (old, new) = (&earlier.messages[at], &sent.messages[at]);
+        let same = old.bytes().zip(new.bytes()).take_while(|(a, b)| a == b).count();
+        report.fault(turn, format!("message {at} changed at byte {same} ({} → {})", old.len(), new.len()));
+    } else if sent.messages.len() < earlier.messages.len() || sent.before != earlier.before {
+        report.fault(turn, "the prefix of the last turn is not there");
+    }
+}
+
+fn bounded(report: &mut Report, stage: &Stage) {
+    let budget = stage.budget();
+    let (trigger, target) = (budget.trigger.unwrap(), budget.target().unwrap());
+    report.most = 2 * report.raw.div_ceil(trigger - target) as usize + 1;
+    if report.activations > report.most {
+        report.faults.push(format!("{}: {} activations, at most {}", report.name, report.activations, report.most));
+    }
+    if report.raw > report.window && report.activations == 0 {
+        report.faults.push(format!("{}: no activation", report.name));
+    }
+    if report.overflows > report.recoveries {
+        report
+            .faults
+            .push(format!("{}: {} overflows, {} recoveries", report.name, report.overflows, report.recoveries));
+    }
+}
+
+/// The same request has the same bytes when it is sent again and when another proxy has the store.
+async fn survives(report: &mut Report, stage: &mut Stage, body: &Bytes) {
+    let before = stage.settled(body).await;
+    let again = stage.send(body).await;
+    stage.restart().await;
+    let after = stage.send(body).await;
+    for (what, other) in [("a retry", &again), ("a restart", &after)] {
+        if !other.activated() && other.sent() != before.sent() {
+            report.fault(report.turns, format!("{what} changed the bytes"));
+        }
+    }
+}

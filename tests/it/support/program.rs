@@ -1,0 +1,73 @@
+//! The program as a process of its own, which tests may kill.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::chat;
+
+/// A serving process; killed when dropped.
+pub struct Program {
+    child: Child,
+    pub proxy: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+/// Writes `proxy.toml` into `dir`, with its state beside it.
+pub fn configure(dir: &Path, base_url: &str, sections: &str) {
+    let state = format!("[state]\nurl = \"sqlite://{}\"\n", dir.join("state.db").display());
+    std::fs::write(dir.join("proxy.toml"), chat::file(base_url, &format!("{state}{sections}"))).unwrap();
+}
+
+impl Program {
+    /// Serves the configuration in `dir`.
+    pub fn serve(dir: &Path) -> Self {
+        Self::of(Command::new(env!("CARGO_BIN_EXE_compactproxy")).args(["--config", "proxy.toml"]).current_dir(dir))
+    }
+
+    /// The same, in a process that can make no file longer than `blocks` of 512 bytes.
+    pub fn with_full_disk(dir: &Path, blocks: usize) -> Self {
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --config proxy.toml");
+        Self::of(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_compactproxy")]).current_dir(dir))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("listening ")).unwrap();
+        let address = |name: &str| {
+            let value = line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap();
+            value.parse().unwrap()
+        };
+        let (proxy, admin) = (address("proxy="), address("admin="));
+        // Nobody reads its log; a full pipe would stop it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, proxy, admin }
+    }
+
+    /// Ends it without a chance to do anything (SIGKILL).
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a command with the configuration in `dir` and this input.
+pub fn run(dir: &Path, args: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
+    command.current_dir(dir).args(args).args(["--config", "proxy.toml"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writing = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap();
+    output
+}
