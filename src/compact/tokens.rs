@@ -28,6 +28,9 @@ const MAX_PIECE: usize = 256;
 const SAMPLE: usize = 512 * 1024;
 const SAMPLES: usize = 64;
 
+/// Counts of texts of this many bytes or more are remembered by a hash of the text.
+const REMEMBERED: usize = 256;
+
 /// Counts tokens as one model's vocabulary would. Costs nothing to make; the vocabulary (about 40 MB,
 /// a fraction of a second) is loaded at the first text that is counted, once per process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,13 @@ impl Tokens {
 
     /// Tokens of a text. Special-token spellings in it count as ordinary text.
     pub fn count_text(&self, text: &str) -> u64 {
+        match text.len() {
+            ..REMEMBERED => self.measure_text(text),
+            _ => texts().count(hash(text.as_bytes(), self.vocabulary), || self.measure_text(text)),
+        }
+    }
+
+    fn measure_text(&self, text: &str) -> u64 {
         #[cfg(test)]
         COUNTED.set(COUNTED.get() + 1);
         let Some(core) = self.vocabulary.core() else { return (text.len() as u64).div_ceil(3) };
@@ -245,6 +255,12 @@ fn hash(bytes: &[u8], vocabulary: Vocabulary) -> u64 {
 
 /// Counts of pieces of text. Agents repeat themselves: nearly all pieces are known.
 static PIECES: OnceLock<Memo> = OnceLock::new();
+
+/// Counts of texts: planning asks for the same one several times.
+fn texts() -> &'static Memo {
+    static TEXTS: OnceLock<Memo> = OnceLock::new();
+    TEXTS.get_or_init(|| Memo::new(1 << 14))
+}
 
 /// Counts of tools, schemas and system messages.
 fn spans() -> &'static Memo {

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::breaker::Breaker;
 use super::encoding::Encoding;
 use super::intake::decoded;
@@ -14,7 +16,7 @@ use super::laid::{known_with, lay};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
-use super::tenant::{self, Asker, Proof, Verified};
+use super::tenant::{self, Asker, Identity, Proof, Verified};
 use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
@@ -23,7 +25,7 @@ use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
 use crate::compact::render::render;
 use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
-use crate::store::{Batch, CommitError, Health, Stage, Store};
+use crate::store::{Batch, CommitError, Health, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
 use crate::wire::{Conversation, Digest, openai_chat};
 
@@ -68,13 +70,15 @@ impl Compactor {
     }
 
     /// Looks at a body that was taken in. `None`: nothing to do with it now or later.
-    pub async fn look(&self, incoming: Incoming<'_>) -> Option<Work> {
-        let origin = self.read(incoming).await?;
-        let conversation = origin.read().ok()?;
+    pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
+        let body = self.decode(&mut incoming).await?;
+        let identity = self.identify(&incoming)?;
+        let conversation = self.read(&body, identity.tenant).await?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         if chain.is_empty() {
             return None;
         }
+        let origin = Arc::new(Origin::new(self, &incoming, identity, &conversation));
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         let mut known = match origin.proof {
             Proof::Known => self.store.known(&origin.tenant, &chain).await,
@@ -102,23 +106,23 @@ impl Compactor {
         if !origin.strategies.observe {
             self.place(&mut work, &conversation);
         }
-        self.remember(&origin, &chain);
+        self.remember(&identity, &chain);
         work.bound();
         Some(work)
     }
 
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
-    pub async fn pass(&self, incoming: Incoming<'_>) {
-        let Some(origin) = self.read(incoming).await else { return };
-        let Ok(conversation) = origin.read() else { return };
+    pub async fn pass(&self, mut incoming: Incoming<'_>) {
+        let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
+        let Some(conversation) = self.read(&body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.remember(&origin, &chain);
+        self.remember(&identity, &chain);
     }
 
     /// What went whole is remembered, but nothing is written for a mere claim.
-    fn remember(&self, origin: &Origin, chain: &[Digest]) {
-        if origin.proof == Proof::Known {
-            self.store.remember_forwarded(&origin.tenant, chain);
+    fn remember(&self, identity: &Identity, chain: &[Digest]) {
+        if identity.proof == Proof::Known {
+            self.store.remember_forwarded(&identity.tenant, chain);
         }
     }
 
@@ -131,30 +135,35 @@ impl Compactor {
         counted.await
     }
 
-    /// Decodes and reads the body, off the event loop where it is long and new.
-    async fn read(&self, mut incoming: Incoming<'_>) -> Option<Arc<Origin>> {
-        let headers = &incoming.parts.headers;
-        let encoding = Encoding::of(headers)?;
+    /// Takes the body's coding off. `None` also where it is too small to have to do with anything.
+    async fn decode(&self, incoming: &mut Incoming<'_>) -> Option<Bytes> {
+        let encoding = Encoding::of(&incoming.parts.headers)?;
         if encoding != Encoding::Identity {
-            let decoded = decoded(&self.workers, &incoming, encoding).await?;
+            let decoded = decoded(&self.workers, incoming, encoding).await?;
             incoming.permit.push(Arc::new(decoded.permit));
             incoming.body = decoded.body;
         }
         let body = incoming.body.clone();
-        if body.len() < self.floor && !carries_media(&body) {
-            return None;
-        }
+        (body.len() >= self.floor || carries_media(&body)).then_some(body)
+    }
+
+    fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {
         let upstream = incoming.shard.proxy.config.upstreams.get(incoming.index)?;
-        let asker = Asker { upstream: &upstream.name, headers, uri: &incoming.parts.uri };
-        let identity = tenant::identify(&self.store, &self.tenant_rule, &self.verified, &asker);
-        let salt = identity.tenant.0;
-        if openai_chat::read_known(&body, &self.memo, salt, INLINE_BYTES).is_none() {
-            let (memo, body) = (Arc::clone(&self.memo), body.clone());
-            let read = move || openai_chat::read(&body, &memo, salt).is_ok();
-            self.workers.run(read).await.filter(|read| *read)?;
+        let Incoming { parts, .. } = incoming;
+        let asker = Asker { upstream: &upstream.name, headers: &parts.headers, uri: &parts.uri };
+        Some(tenant::identify(&self.store, &self.tenant_rule, &self.verified, &asker))
+    }
+
+    /// Reads a body, off the event loop where it is long and new.
+    async fn read<'b>(&self, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
+        let salt = tenant.0;
+        if let Some(conversation) = openai_chat::read_known(body, &self.memo, salt, INLINE_BYTES) {
+            return Some(conversation);
         }
-        let conversation = openai_chat::read(&body, &self.memo, salt).ok()?;
-        Some(Arc::new(Origin::new(self, &incoming, identity, &conversation)))
+        let (memo, shared) = (Arc::clone(&self.memo), body.clone());
+        let read = move || openai_chat::read(&shared, &memo, salt).is_ok();
+        self.workers.run(read).await.filter(|read| *read)?;
+        openai_chat::read(body, &self.memo, salt).ok()
     }
 
     /// Proposes rows, waits for a summary where the request would overflow, commits.

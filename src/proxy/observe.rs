@@ -21,11 +21,11 @@ pub enum Ending {
     Dropped,
 }
 
-/// The last bytes of a body.
+/// The last bytes of a body, at most [`TAIL_BYTES`]. Copied: a shared piece would keep the whole read
+/// buffer that it was cut from.
 #[derive(Debug, Default)]
 pub struct Tail {
-    pieces: VecDeque<Bytes>,
-    len: usize,
+    bytes: VecDeque<u8>,
     cut: bool,
 }
 
@@ -38,30 +38,21 @@ pub struct Watch {
 }
 
 impl Tail {
-    pub fn push(&mut self, piece: Bytes) {
-        self.len += piece.len();
-        self.pieces.push_back(piece);
-        // The oldest piece goes once the others fill the tail without it.
-        while let Some(oldest) = self.pieces.front().map(Bytes::len) {
-            if self.len - oldest < TAIL_BYTES {
-                break;
-            }
-            self.pieces.pop_front();
-            self.len -= oldest;
-            self.cut = true;
-        }
+    pub fn push(&mut self, piece: &[u8]) {
+        let last = piece.get(piece.len().saturating_sub(TAIL_BYTES)..).unwrap_or_default();
+        let over = (self.bytes.len() + last.len()).saturating_sub(TAIL_BYTES);
+        self.cut |= over > 0 || last.len() < piece.len();
+        self.bytes.drain(..over);
+        self.bytes.extend(last);
     }
 
-    /// The last bytes, at most [`TAIL_BYTES`].
     pub fn bytes(&self) -> Vec<u8> {
-        let all: Vec<u8> = self.pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        let from = all.len().saturating_sub(TAIL_BYTES);
-        all.get(from..).unwrap_or_default().to_vec()
+        self.bytes.iter().copied().collect()
     }
 
     /// Whether these are all bytes of the body.
     pub fn is_whole(&self) -> bool {
-        !self.cut && self.len <= TAIL_BYTES
+        !self.cut
     }
 }
 
@@ -74,8 +65,8 @@ impl Watch {
 
     pub fn see(&mut self, data: &Bytes) {
         match &mut self.decoder {
-            None => self.tail.push(data.clone()),
-            Some(decoder) => decoder.feed(data.clone(), |decoded| self.tail.push(Bytes::copy_from_slice(decoded))),
+            None => self.tail.push(data),
+            Some(decoder) => decoder.feed(data.clone(), |decoded| self.tail.push(decoded)),
         }
     }
 
@@ -89,24 +80,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_keeps_the_last_bytes_and_little_more() {
+    fn the_tail_keeps_the_last_bytes() {
         let mut tail = Tail::default();
-        for n in 0..=TAIL_BYTES {
+        for n in 0..TAIL_BYTES {
+            tail.push(&[(n % 251) as u8]);
             assert!(tail.is_whole());
-            tail.push(Bytes::from(vec![(n % 251) as u8]));
         }
+        tail.push(&[7]);
         assert!(!tail.is_whole());
-        assert_eq!(tail.pieces.len(), TAIL_BYTES);
-        let expected: Vec<u8> = (1..=TAIL_BYTES).map(|n| (n % 251) as u8).collect();
+        let expected: Vec<u8> = (1..TAIL_BYTES).map(|n| (n % 251) as u8).chain([7]).collect();
         assert_eq!(tail.bytes(), expected);
     }
 
     #[test]
     fn one_large_piece_is_cut_to_the_tail() {
         let mut tail = Tail::default();
-        tail.push(Bytes::from(vec![1; TAIL_BYTES]));
+        tail.push(&[1; TAIL_BYTES]);
         assert!(tail.is_whole());
-        tail.push(Bytes::from(vec![2; TAIL_BYTES + 1]));
+        tail.push(&[2; TAIL_BYTES + 1]);
         assert_eq!(tail.bytes(), vec![2; TAIL_BYTES]);
         assert!(!tail.is_whole());
     }

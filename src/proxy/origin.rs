@@ -44,6 +44,8 @@ pub struct Origin {
     pub mark: Option<Mark>,
     pub model: Arc<str>,
     pub stream: bool,
+    /// Whether it carries pictures, sounds or files, whose tokens its bytes do not bound.
+    pub media: bool,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
     pub strategies: Arc<Strategies>,
@@ -90,6 +92,7 @@ impl Origin {
             proof,
             mark,
             stream: conversation.fields.stream,
+            media: conversation.items.iter().any(|item| !item.facts.media.is_empty()),
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
             told_total: None,

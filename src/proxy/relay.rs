@@ -111,6 +111,10 @@ impl Relay {
                         Ok(data) => self.ready.add(data),
                         Err(frame) => self.ready.trailers = frame.into_trailers().ok(),
                     }
+                    // A body of known length has ended here: nothing more is waited for.
+                    if self.source.is_end_stream() {
+                        self.state = State::Ended;
+                    }
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.failure = Some(error);

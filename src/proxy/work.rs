@@ -11,7 +11,6 @@ use super::headers::BodyHeaders;
 use super::intake::Intake;
 use super::origin::Origin;
 use super::recovery::LEAST_OUTPUT;
-use crate::compact::budget::carries_media;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known};
 use crate::wire::splice::{Edit, splice, total_len};
@@ -105,10 +104,10 @@ impl Work {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
-            None => bytes >= UNKNOWN_WINDOW_BYTES || carries_media(&origin.body),
+            None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);
-                bound >= window.input.min(window.total) || carries_media(&origin.body)
+                bound >= window.input.min(window.total) || origin.media
             }
         };
         self.may_overflow = self.recovers() && could;

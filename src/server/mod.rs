@@ -27,6 +27,10 @@ use crate::proxy::{Proxy, Shard};
 /// Connections that wait for their accept, for each listener.
 const BACKLOG: i32 = 4096;
 
+/// Threads of a shard for what takes long: reading and planning of what is new, name lookups. More than there
+/// are cores would only keep more memory, since the allocator keeps what each has freed.
+const BLOCKING_THREADS: usize = 2;
+
 /// A server that is listening.
 pub struct Running {
     pub proxy_addr: SocketAddr,
@@ -75,7 +79,11 @@ pub fn start(proxy: Arc<Proxy>, reports: Reports) -> Result<Running, StartError>
             stop: running.stop.clone(),
             part: serving.token(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS)
+            .build()
+            .map_err(StartError::Thread)?;
         let thread = std::thread::Builder::new().name(format!("shard-{index}"));
         let thread = thread.spawn(move || run(runtime, worker)).map_err(StartError::Thread)?;
         running.threads.push(thread);

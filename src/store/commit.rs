@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use sqlx::sqlite::SqliteConnection;
-use sqlx::{Connection, Row as _};
+use sqlx::{Connection, QueryBuilder, Row as _};
 
 use crate::compact::TextId;
 use crate::wire::Digest;
@@ -19,6 +19,9 @@ use super::{Batch, Tenant, reads};
 /// in between, the rows stay and cost one cache break).
 #[derive(Debug, Default)]
 pub(super) struct Ticket(AtomicU8);
+
+/// Texts that one statement writes.
+const TEXTS_PER_STATEMENT: usize = 64;
 
 const WAITING: u8 = 0;
 const COMMITTING: u8 = 1;
@@ -161,15 +164,21 @@ pub(super) async fn count_change(db: &mut SqliteConnection) -> Result<i64, sqlx:
     sqlx::query(query).fetch_one(db).await?.try_get(0)
 }
 
+/// Many rows a statement: a statement costs more than a row.
 async fn put_texts(db: &mut SqliteConnection, session: i64, packed: &Packed, now: i64) -> Result<(), sqlx::Error> {
-    for (id, length, body) in &packed.texts {
-        let query = "INSERT INTO texts (id, length, body, last_used) VALUES (?, ?, ?, ?) \
-                     ON CONFLICT (id) DO UPDATE SET last_used = max(last_used, excluded.last_used)";
-        let length = i64::try_from(*length).unwrap_or(i64::MAX);
-        let id = id.0.as_slice();
-        sqlx::query(query).bind(id).bind(length).bind(body.as_slice()).bind(now).execute(&mut *db).await?;
-        let link = sqlx::query("INSERT OR IGNORE INTO session_texts (session, text) VALUES (?, ?)");
-        link.bind(session).bind(id).execute(&mut *db).await?;
+    for some in packed.texts.chunks(TEXTS_PER_STATEMENT) {
+        let mut texts = QueryBuilder::new("INSERT INTO texts (id, length, body, last_used) ");
+        texts.push_values(some, |mut row, (id, length, body)| {
+            let length = i64::try_from(*length).unwrap_or(i64::MAX);
+            row.push_bind(id.0.as_slice()).push_bind(length).push_bind(body.as_slice()).push_bind(now);
+        });
+        texts.push(" ON CONFLICT (id) DO UPDATE SET last_used = max(last_used, excluded.last_used)");
+        texts.build().persistent(false).execute(&mut *db).await?;
+        let mut links = QueryBuilder::new("INSERT OR IGNORE INTO session_texts (session, text) ");
+        links.push_values(some, |mut row, (id, ..)| {
+            row.push_bind(session).push_bind(id.0.as_slice());
+        });
+        links.build().persistent(false).execute(&mut *db).await?;
     }
     Ok(())
 }

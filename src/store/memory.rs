@@ -18,6 +18,9 @@ pub(super) type Key = (Tenant, Digest);
 
 /// Ends of conversations remembered per session: forks, sub-agents and retries side by side.
 const TAILS_PER_SESSION: usize = 8;
+/// Of a conversation not only what is known of the whole is remembered, but also of all but this many of
+/// its last items: some clients change their latest messages once more.
+const TRAILING: usize = 4;
 /// A session's last use is written down at most this often.
 const TOUCH_EVERY: Duration = Duration::from_secs(600);
 /// Touches that wait to be written; more are not noted (the session is touched again later).
@@ -56,6 +59,14 @@ struct Tail {
     len: usize,
     digest: Digest,
     known: Known,
+}
+
+/// What was found of a conversation.
+struct Walked {
+    known: Known,
+    /// The same of the conversation without its trailing items, with the number of those before.
+    stem: Option<(usize, Known)>,
+    missing: Vec<Digest>,
 }
 
 /// Digests of which the database must say what it has.
@@ -101,12 +112,12 @@ impl Memory {
 
     /// What is known of a conversation, or what the database must be asked for first.
     pub(super) fn known(&mut self, tenant: &Tenant, chain: &[Digest], now: Instant) -> Result<Known, Missing> {
-        let (known, missing) = self.walk(tenant, chain, Rest::Ask);
-        if missing.is_empty() {
-            self.remember(tenant, chain, &known, now);
-            return Ok(known);
+        let walked = self.walk(tenant, chain, Rest::Ask);
+        if walked.missing.is_empty() {
+            self.remember(tenant, chain, &walked, now);
+            return Ok(walked.known);
         }
-        Err(Missing { digests: missing, version: self.version })
+        Err(Missing { digests: walked.missing, version: self.version })
     }
 
     /// The same with the database's answer, which is remembered unless rows changed meanwhile.
@@ -115,25 +126,29 @@ impl Memory {
         for (digest, row) in &mut loaded.rows {
             self.apply_quarantine(&(*tenant, *digest), row);
         }
-        let (known, _) = self.walk(tenant, chain, Rest::Loaded(&loaded));
+        let walked = self.walk(tenant, chain, Rest::Loaded(&loaded));
         if missing.version == self.version {
             for (digest, row) in loaded.rows {
                 self.keep(tenant, digest, row);
             }
-            self.remember(tenant, chain, &known, Instant::now());
+            self.remember(tenant, chain, &walked, Instant::now());
         }
-        known
+        walked.known
     }
 
     /// The same while the database does not answer.
     pub(super) fn known_alone(&mut self, tenant: &Tenant, chain: &[Digest]) -> Known {
-        self.walk(tenant, chain, Rest::Absent).0
+        self.walk(tenant, chain, Rest::Absent).known
     }
 
-    fn walk(&mut self, tenant: &Tenant, chain: &[Digest], rest: Rest<'_>) -> (Known, Vec<Digest>) {
+    fn walk(&mut self, tenant: &Tenant, chain: &[Digest], rest: Rest<'_>) -> Walked {
         let (from, mut known) = self.longest_tail(tenant, chain);
-        let mut missing = Vec::new();
+        let (mut missing, mut stem) = (Vec::new(), None);
+        let stem_len = chain.len().saturating_sub(TRAILING).max(1);
         for (index, digest) in chain.iter().enumerate().skip(from) {
+            if index == stem_len {
+                stem = Some(known.clone());
+            }
             let mark = mark(tenant, digest);
             let mut unknown = false;
             if self.row_marks.holds(mark) || !self.row_marks.is_complete() {
@@ -159,19 +174,16 @@ impl Memory {
                 missing.push(*digest);
             }
         }
-        (known, missing)
+        Walked { known, stem: stem.map(|known| (stem_len, known)), missing }
     }
 
     fn longest_tail(&mut self, tenant: &Tenant, chain: &[Digest]) -> (usize, Known) {
         let session = chain.first().and_then(|root| self.sessions.get(&(*tenant, *root)));
-        let tails = session.into_iter().flat_map(|session| &session.tails);
-        let fitting =
-            tails.filter(|tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest));
-        fitting.max_by_key(|tail| tail.len).map_or_else(Default::default, |tail| (tail.len, tail.known.clone()))
+        session.and_then(|session| session.longest_tail(chain)).unwrap_or_default()
     }
 
-    fn remember(&mut self, tenant: &Tenant, chain: &[Digest], known: &Known, now: Instant) {
-        let (Some(root), Some(digest)) = (chain.first(), chain.last()) else { return };
+    fn remember(&mut self, tenant: &Tenant, chain: &[Digest], walked: &Walked, now: Instant) {
+        let Some(root) = chain.first() else { return };
         let key = (*tenant, *root);
         let Self { sessions, touches, .. } = self;
         if !sessions.contains(&key) {
@@ -183,11 +195,10 @@ impl Memory {
                 note_touch(touches, key);
                 session.touched = now;
             }
-            session.tails.retain(|tail| tail.digest != *digest);
-            session.tails.push_back(Tail { len: chain.len(), digest: *digest, known: known.clone() });
-            if session.tails.len() > TAILS_PER_SESSION {
-                session.tails.pop_front();
+            if let Some((len, known)) = &walked.stem {
+                session.put(chain, *len, known);
             }
+            session.put(chain, chain.len(), &walked.known);
             session.bytes()
         });
     }
@@ -355,6 +366,27 @@ fn note_touch(touches: &mut HashSet<Key>, key: Key) {
 }
 
 impl Session {
+    /// What the longest tail that `chain` begins with says, and its length.
+    fn longest_tail(&mut self, chain: &[Digest]) -> Option<(usize, Known)> {
+        let fits = |tail: &Tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest);
+        let fitting = self.tails.iter().enumerate().filter(|(_, tail)| fits(tail));
+        let (place, _) = fitting.max_by_key(|(_, tail)| tail.len)?;
+        // The latest used are the last to go.
+        let tail = self.tails.remove(place)?;
+        let found = (tail.len, tail.known.clone());
+        self.tails.push_back(tail);
+        Some(found)
+    }
+
+    fn put(&mut self, chain: &[Digest], len: usize, known: &Known) {
+        let Some(digest) = len.checked_sub(1).and_then(|last| chain.get(last)) else { return };
+        self.tails.retain(|tail| tail.digest != *digest);
+        self.tails.push_back(Tail { len, digest: *digest, known: known.clone() });
+        if self.tails.len() > TAILS_PER_SESSION {
+            self.tails.pop_front();
+        }
+    }
+
     /// Estimated bytes in memory; maps shared between tails are counted with each.
     fn bytes(&self) -> usize {
         let tails = self.tails.iter().map(|tail| size_of::<Tail>() + tail.known.evictions.len() * 64);

@@ -148,8 +148,8 @@ impl Default for Limits {
         Self {
             retention: Duration::from_secs(30 * 24 * 3_600),
             max_size: 10 << 30,
-            row_cache_bytes: 16 << 20,
-            session_cache_bytes: 4 << 20,
+            row_cache_bytes: 8 << 20,
+            session_cache_bytes: 2 << 20,
             volatile_text_bytes: 8 << 20,
             max_row_marks: 1 << 17,
             max_forwarded_marks: 1 << 18,

@@ -1,6 +1,6 @@
 //! What is written behind: nothing waits for it, losing it costs a cache break at most.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row as _};
@@ -27,16 +27,18 @@ pub(super) async fn write(
     now: i64,
 ) -> Result<i64, sqlx::Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+    let mut forwarded: HashMap<Key, Vec<u8>> = HashMap::new();
     for note in notes {
         match note {
             Note::Forwarded { tenant, root, digest } => {
-                let session = session(&mut transaction, Owner { tenant, root, now }).await?;
-                let query = sqlx::query("INSERT OR IGNORE INTO forwarded (tenant, digest, session) VALUES (?, ?, ?)");
-                let query = query.bind(tenant.0.as_slice()).bind(digest.as_slice()).bind(session);
-                query.execute(&mut *transaction).await?;
+                forwarded.entry((*tenant, *root)).or_default().extend_from_slice(digest);
             }
             Note::Learned(id, entry) => put_learned(&mut transaction, id, entry).await?,
         }
+    }
+    for ((tenant, root), digests) in &forwarded {
+        let owner = Owner { tenant, root, now };
+        put_forwarded(&mut transaction, owner, digests).await?;
     }
     for (tenant, root) in touches {
         let query = sqlx::query("UPDATE sessions SET last_used = max(last_used, ?) WHERE tenant = ? AND root = ?");
@@ -45,6 +47,17 @@ pub(super) async fn write(
     let change = count_change(&mut transaction).await?;
     transaction.commit().await?;
     Ok(change)
+}
+
+/// Writes a session's digests, one behind another in `digests`: one statement for all, since each costs
+/// more than its rows.
+async fn put_forwarded(db: &mut SqliteConnection, owner: Owner<'_>, digests: &[u8]) -> Result<(), sqlx::Error> {
+    let session = session(db, owner).await?;
+    let query = "WITH RECURSIVE starts (at) AS (SELECT 1 UNION ALL SELECT at + 32 FROM starts WHERE at + 32 <= length(?2)) \
+                 INSERT OR IGNORE INTO forwarded (tenant, digest, session) SELECT ?1, substr(?2, at, 32), ?3 FROM starts";
+    let query = sqlx::query(query).bind(owner.tenant.0.as_slice()).bind(digests).bind(session);
+    query.execute(db).await?;
+    Ok(())
 }
 
 async fn put_learned(db: &mut SqliteConnection, id: &LearnedId, entry: &Entry) -> Result<(), sqlx::Error> {

@@ -111,13 +111,14 @@ impl Writer {
                         self.work(job).await;
                     }
                 },
-                // A full list leaves notes in the channel, which drops and counts what does not fit.
-                Some(note) = notes.recv(), if self.notes.len() < self.shared.limits.max_queued_notes => {
-                    self.notes.push_back(note);
+                // Notes wake nobody. A full list leaves them in the channel, which drops and counts what does
+                // not fit.
+                _ = tick.tick() => {
+                    self.take(&mut notes);
+                    if self.tick().await == Due::More {
+                        tick.reset_immediately();
+                    }
                 }
-                _ = tick.tick() => if self.tick().await == Due::More {
-                    tick.reset_immediately();
-                },
             }
         }
     }

@@ -18,8 +18,8 @@ use super::scan::Unreadable;
 /// A tenant's own salt: nothing remembered under one is found under another.
 pub type Salt = [u8; 16];
 
-/// A cap in bytes under which some dozens of long sessions stay known.
-pub const DEFAULT_BYTES: usize = 32 << 20;
+/// A cap in bytes under which a dozen of sessions of a megabyte stay known, and many more shorter ones.
+pub const DEFAULT_BYTES: usize = 12 << 20;
 /// A run is remembered once it is this many bytes longer than what was known of it; reading fewer
 /// again costs less than remembering them each time.
 const WORTH_REMEMBERING: usize = 2 << 10;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::canonical::{chain_next, chain_start};
 use super::chat_item;
 use super::conversation::{Conversation, Dialect, Fields, Item, MaxOutput, Role, Slot};
-use super::memo::{Memo, Memory, Opening, Salt};
+use super::memo::{KnownRun, Memo, Memory, Opening, Salt};
 use super::scan::{Cursor, Unreadable, elements, kind, members, string};
 use super::splice::Edit;
 
@@ -33,38 +33,63 @@ const READ: [&str; 12] = [
 /// [`Unreadable`].
 pub fn read<'b>(body: &'b [u8], memo: &Memo, salt: Salt) -> Result<Conversation<'b>, Unreadable> {
     let memory = memo.of(salt, Dialect::Chat);
-    let known = memory.opening(body).and_then(|known| behind(&known, body, memory).ok());
-    // The same bytes may begin a body that has no items, or more leading system messages.
-    if let Some(conversation) = known.filter(|known| known.items.first().is_some_and(|item| !is_lead(item))) {
+    if let Some(conversation) = Beginning::find(body, memory).and_then(|known| known.read(body, memory)) {
         return Ok(conversation);
     }
     let opening = Arc::new(opening(body)?);
-    let conversation = behind(&opening, body, memory)?;
+    let run = memory.run(region(body, &opening), opening.end);
+    let conversation = behind(&opening, run, body, memory)?;
     memory.remember_opening(body, opening);
     Ok(conversation)
 }
 
 /// As [`read`], but only where at most `most` bytes are new to `memo`: what may be done on an event loop.
 pub fn read_known<'b>(body: &'b [u8], memo: &Memo, salt: Salt, most: usize) -> Option<Conversation<'b>> {
-    if body.len() > most {
-        let memory = memo.of(salt, Dialect::Chat);
-        let opening = memory.opening(body).filter(|opening| opening.has_items)?;
-        let region = body.get(opening.end..)?;
-        if region.len() - memory.run(region, opening.end).len > most {
-            return None;
-        }
+    if body.len() <= most {
+        return read(body, memo, salt).ok();
     }
-    read(body, memo, salt).ok()
+    let memory = memo.of(salt, Dialect::Chat);
+    let known = Beginning::find(body, memory)?;
+    let new = region(body, &known.opening).len() - known.run.len;
+    if new <= most { known.read(body, memory) } else { None }
 }
 
-fn is_lead(item: &Item) -> bool {
-    item.facts.role == Role::System
+/// What a memory knows of a body: its opening, and its first items.
+struct Beginning {
+    opening: Arc<Opening>,
+    run: KnownRun,
 }
 
-/// Reads what follows an opening.
-fn behind<'b>(opening: &Opening, body: &'b [u8], memory: Memory<'_>) -> Result<Conversation<'b>, Unreadable> {
+impl Beginning {
+    fn find(body: &[u8], memory: Memory<'_>) -> Option<Self> {
+        let opening = memory.opening(body).filter(|opening| opening.has_items)?;
+        let run = memory.run(region(body, &opening), opening.end);
+        Some(Self { opening, run })
+    }
+
+    /// Reads the rest. `None` where this is no beginning of the body's after all: the same bytes may
+    /// begin one that has no items, or more leading system messages.
+    fn read<'b>(self, body: &'b [u8], memory: Memory<'_>) -> Option<Conversation<'b>> {
+        let conversation = behind(&self.opening, self.run, body, memory).ok()?;
+        let first = conversation.items.first()?;
+        (first.facts.role != Role::System).then_some(conversation)
+    }
+}
+
+/// The bytes from the first item on.
+fn region<'b>(body: &'b [u8], opening: &Opening) -> &'b [u8] {
+    body.get(opening.end..).unwrap_or_default()
+}
+
+/// Reads what follows an opening, of which `known` is known.
+fn behind<'b>(
+    opening: &Opening,
+    known: KnownRun,
+    body: &'b [u8],
+    memory: Memory<'_>,
+) -> Result<Conversation<'b>, Unreadable> {
     let mut cursor = Cursor::new(body, opening.end);
-    let items = if opening.has_items { run(&mut cursor, memory)? } else { Vec::new() };
+    let items = if opening.has_items { run(&mut cursor, known, memory)? } else { Vec::new() };
     let mut fields = opening.fields.clone();
     fields.members.push(("messages".into(), opening.array..cursor.at()));
     closing(&mut cursor, &mut fields)?;
@@ -107,10 +132,9 @@ fn lead(mut cursor: Cursor<'_>, fields: Fields) -> Result<Opening, Unreadable> {
 }
 
 /// Reads the items from the first one on, and the bracket that closes the array.
-fn run(cursor: &mut Cursor<'_>, memory: Memory<'_>) -> Result<Vec<Item>, Unreadable> {
+fn run(cursor: &mut Cursor<'_>, mut known: KnownRun, memory: Memory<'_>) -> Result<Vec<Item>, Unreadable> {
     let base = cursor.at();
     let region = cursor.text().get(base..).unwrap_or_default();
-    let mut known = memory.run(region, base);
     let mut items = std::mem::take(&mut known.items);
     let mut chain = items.last().map_or_else(|| chain_start(Dialect::Chat), |item| item.chain);
     *cursor = Cursor::new(cursor.text(), base + known.len);
