@@ -24,6 +24,7 @@ mod outcomes;
 mod recovery;
 mod refusals;
 mod side_calls;
+mod spending;
 mod state;
 mod tls;
 mod transparency;
