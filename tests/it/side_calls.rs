@@ -1,12 +1,12 @@
 //! The proxy's own model calls: in whatever way they fail, the client's request succeeds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::encoding::Encoding;
 use compactproxy::demo::provider::{Provider, Settings, Verdict};
+use compactproxy::demo::request::ChatRequest;
 use compactproxy::demo::script::{Behaviour, Fault, Gate, Reply, asks_for_summary, error, summary};
 use compactproxy::demo::window::Limit;
 use serde_json::{Value, json};
@@ -264,17 +264,25 @@ async fn the_configured_prompt_is_used() {
     }
 }
 
+type Warm = Box<dyn Fn(&ChatRequest) -> Reply + Send + Sync>;
+
 /// A session whose answers report cached tokens, up to the trigger: the summary is asked of the cached prefix.
 #[tokio::test]
 async fn a_warm_cache_is_used() {
     let tool = json!({"type": "function", "function": {"name": "execute", "parameters": {"type": "object"}}});
-    for (first, encoding) in
-        [(None, Encoding::Identity), (None, Encoding::Gzip), (Some(Fault::ToolCall), Encoding::Identity)]
-    {
-        let failed = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&failed);
-        let behaviour = Behaviour::new(move |request| match (asks_for_summary(request), &first) {
-            (true, Some(fault)) if count.fetch_add(1, Ordering::Relaxed) == 0 => fault.reply(request),
+    let too_long = || Reply::Raw { status: 200, headers: vec![], body: vec![b' '; 9 << 20].into() };
+    let tool_call = Fault::ToolCall;
+    let cases: [(Option<Warm>, Encoding); 5] = [
+        (None, Encoding::Identity),
+        (None, Encoding::Gzip),
+        // However it fails, a transcript is asked of instead.
+        (Some(Box::new(move |request| tool_call.reply(request))), Encoding::Identity),
+        (Some(Box::new(|_| Reply::HangUp)), Encoding::Identity),
+        (Some(Box::new(move |_| too_long())), Encoding::Identity),
+    ];
+    for (warm, encoding) in cases {
+        let behaviour = Behaviour::new(move |request| match (asks_for_summary(request), &warm) {
+            (true, Some(fails)) if request.messages().len() > 1 => fails(request),
             (true, _) => Reply::Say(Answer::text(summary(request))),
             _ => Reply::Say(Answer::text("Done.")),
         });

@@ -107,6 +107,6 @@ fn full_queues_never_block() {
         assert!((COMMIT_BOUND..COMMIT_BOUND * 4).contains(&before.elapsed()));
         // The lookup waits out its bound as well, and the answer is what memory has.
         assert_eq!(store.known(&tenant, &turns).await, Known::default());
-        assert_eq!(store.health(), Health::Degraded);
+        assert_eq!(store.health(), Health::Up, "one is no failure");
     });
 }

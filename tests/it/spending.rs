@@ -1,0 +1,55 @@
+//! What side calls may cost, and who never causes one.
+
+use compactproxy::demo::provider::Settings;
+use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, summary};
+use compactproxy::demo::window::Limit;
+use serde_json::json;
+
+use crate::support::chat::{attempts, history, next_turn, pair, post, side_calls};
+
+const SECTIONS: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
+
+/// The provider says in the answer to a side call how little is left: that is left to the client.
+#[tokio::test]
+async fn a_side_calls_own_answer_tells_the_rate_limit() {
+    for (left, followed) in [("900", true), ("10", false)] {
+        let behaviour = Behaviour::default().with_summaries();
+        let behaviour = Behaviour::new(move |request| match asks_for_summary(request) {
+            true => {
+                let message = json!({"role": "assistant", "content": summary(request)});
+                let answer = json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+                let headers = vec![
+                    ("content-type", "application/json".to_owned()),
+                    ("x-ratelimit-limit-tokens", "1000".to_owned()),
+                    ("x-ratelimit-remaining-tokens", left.to_owned()),
+                ];
+                Reply::Raw { status: 200, headers, body: answer.to_string().into() }
+            }
+            false => behaviour.reply(request),
+        });
+        let settings = Settings { limit: Limit::of(6_000), behaviour, ..Settings::default() };
+        let (provider, proxy) = pair(settings, SECTIONS).await;
+        assert_eq!(post(proxy.proxy_addr, "k", &history("a", 5, 1_000)).await.status, 200);
+        let made = side_calls(&provider).len();
+        assert!(made > 0);
+        assert_eq!(post(proxy.proxy_addr, "k", &history("b", 5, 1_000)).await.status, 200);
+        assert_eq!(side_calls(&provider).len() > made, followed, "{left}");
+    }
+}
+
+/// Who compacts for itself gets no checkpoint in the same breath.
+#[tokio::test]
+async fn a_clients_own_compaction_starts_no_checkpoint() {
+    let settings = || Settings { behaviour: Behaviour::default().with_summaries(), ..Settings::default() };
+    for (question, starts) in
+        [("Go on.", true), ("Your task is to create a detailed summary of the conversation so far.", false)]
+    {
+        let (provider, proxy) = pair(settings(), SECTIONS).await;
+        let body = next_turn(&history("a", 8, 1_000), question);
+        let answer = post(proxy.proxy_addr, "k", &body).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(!answer.actions().is_empty(), starts, "{question}");
+        assert_eq!(side_calls(&provider).is_empty(), !starts, "{question}");
+        assert_eq!(attempts(&provider)[0].body == body.to_string(), !starts, "{question}");
+    }
+}
