@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::canonical;
 use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind};
 use super::media;
-use super::scan::{Cursor, Member, Unreadable, elements, kind, members, string};
+use super::scan::{Cursor, Member, Unreadable, elements, kind, string};
 
 /// Reads a message. Unreadable are values that are no object, have no role, a key twice or deep nesting.
 pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
@@ -69,6 +69,14 @@ fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable
     }
     let text = string(raw, span).ok_or(Cursor::new(raw, span.start).fail("a name or id is no Unicode text"))?;
     Ok(Some(text.into_owned()))
+}
+
+/// The members of the object that begins at byte `at`, by key. Rows name a text by its place among the
+/// slots, and are found by a digest that ignores key order: so slots must ignore it too.
+fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
+    let mut members = super::scan::members(raw, at)?;
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(members)
 }
 
 struct Reading<'r> {

@@ -243,6 +243,9 @@ mod corpus_tests;
 #[path = "tests/chat_memo.rs"]
 mod memo_tests;
 #[cfg(test)]
+#[path = "tests/chat_order.rs"]
+mod order_tests;
+#[cfg(test)]
 #[path = "tests/chat_shapes.rs"]
 mod shape_tests;
 #[cfg(test)]
