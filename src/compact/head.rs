@@ -191,7 +191,7 @@ impl<'s> Said<'s> {
         pointers.extend(offloaded.as_ref().map(|removed| removed.id));
         Self {
             ledger: ledger(conversation, upto, bounded(situation, LEDGER) as usize, key, &counter),
-            pins: pins(conversation, upto, bounded(situation, PINS) as usize, key),
+            pins: pins(conversation, bounded(situation, PINS) as usize, key),
             story,
             source,
             pointers,

@@ -232,7 +232,7 @@ fn hash(bytes: &[u8], vocabulary: Vocabulary) -> u64 {
 /// Counts of pieces of text. Agents repeat themselves: nearly all pieces are known.
 static PIECES: OnceLock<Memo> = OnceLock::new();
 
-/// Counts of tools, schemas and system messages.
+/// Counts of byte ranges outside the items: tools, schemas and leading system messages.
 fn spans() -> &'static Memo {
     static SPANS: OnceLock<Memo> = OnceLock::new();
     SPANS.get_or_init(|| Memo::new(1 << 12))
