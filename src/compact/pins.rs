@@ -87,7 +87,9 @@ impl PinKind {
         match self {
             Self::Todo => "Plan or todo list, as of the replaced messages; later messages count",
             Self::PlanMode => "Plan mode, as of the replaced messages; later messages count",
-            Self::Background => "Background tasks and subagents that had not finished as of the replaced messages; later messages count",
+            Self::Background => {
+                "Background tasks and subagents that had not finished as of the replaced messages; later messages count"
+            }
             Self::Permission => "Permission answers, quoted from tool results; later messages count",
             Self::Skill => "Skills loaded, as of the replaced messages; later messages count",
         }
@@ -139,13 +141,14 @@ fn fitted(states: &[&State], room: usize, key: &TextKey) -> (Vec<String>, Option
         chosen.push((at, text));
     }
     chosen.sort_by_key(|(at, _)| *at);
-    let whole = |at: usize| chosen.iter().any(|(other, text)| *other == at && states.get(at).is_some_and(|state| state.text == *text));
+    let whole = |at: usize| {
+        chosen.iter().any(|(other, text)| *other == at && states.get(at).is_some_and(|state| state.text == *text))
+    };
     let reduced: Vec<&str> =
         states.iter().enumerate().filter(|(at, _)| !whole(*at)).map(|(_, state)| state.text.as_str()).collect();
     let more = states.len() - chosen.len();
     let removed = key.removed(reduced.join("\n"));
-    let pointer =
-        format!("[… {more} more left out; whole texts: id {0}, /_compactproxy/evicted/{0} …]", removed.id);
+    let pointer = format!("[… {more} more left out; whole texts: id {0}, /_compactproxy/evicted/{0} …]", removed.id);
     let mut texts: Vec<String> = chosen.into_iter().map(|(_, text)| text).collect();
     texts.push(pointer);
     (texts, Some(removed))

@@ -151,9 +151,11 @@ impl<'c, 'b> Typed<'c, 'b> {
     /// ("Output: always JSON") is somebody's words.
     fn is_output(&self, text: &str) -> bool {
         let text = text.trim_start();
-        let labelled = self.labels().iter().zip(&self.labels).any(|(label, count)| {
-            label.alone.is_match(text) || *count >= RECURS && label.begins.is_match(text)
-        });
+        let labelled = self
+            .labels()
+            .iter()
+            .zip(&self.labels)
+            .any(|(label, count)| label.alone.is_match(text) || *count >= RECURS && label.begins.is_match(text));
         labelled || self.text_actions && SCREENS.as_ref().is_some_and(|form| form.is_match(text))
     }
 }

@@ -133,7 +133,7 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
         );
         let shown = result_slots(exchange, SHOWN_CHARS);
         match states.iter_mut().find(|state| state.text == text) {
-            // Said again: the later one shows it as well, and longer.
+            // Said again: the latest stands for all.
             Some(known) => {
                 known.item = exchange.item;
                 known.shown = shown;

@@ -46,7 +46,13 @@ pub fn state(exchanges: &[Exchange]) -> Option<State> {
     }
     let file = file.map_or(String::new(), |file| format!("\nPlan file: {file}"));
     let plan = plan.map_or(String::new(), |plan| format!("\nPlan:\n{plan}"));
-    Some(State { kind: PinKind::PlanMode, worth: Worth::First, item: first?, text: format!("{}{file}{plan}", mode?), shown })
+    Some(State {
+        kind: PinKind::PlanMode,
+        worth: Worth::First,
+        item: first?,
+        text: format!("{}{file}{plan}", mode?),
+        shown,
+    })
 }
 
 fn file_in(answer: &str) -> Option<String> {

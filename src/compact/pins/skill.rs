@@ -16,8 +16,13 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
     for exchange in exchanges {
         let (Some(name), Some(_)) = (loaded(exchange), &exchange.result) else { continue };
         let text = format!("Skill {name}:\n{}", exchange.answer());
-        let state =
-            State { kind: PinKind::Skill, worth: Worth::First, item: exchange.item, text, shown: result_slots(exchange, SHOWN_CHARS) };
+        let state = State {
+            kind: PinKind::Skill,
+            worth: Worth::First,
+            item: exchange.item,
+            text,
+            shown: result_slots(exchange, SHOWN_CHARS),
+        };
         states.retain(|(known, _)| *known != name);
         states.push((name, state));
     }

@@ -246,14 +246,20 @@ fn beyond_the_budget_every_entry_is_kept_behind_a_pointer() {
     talk = talk.tool("g", "AskUserQuestion", granted, "User has answered your questions: yes");
     for n in 0..10 {
         let arguments = format!(r#"{{"command":"serve-{n}-running","run_in_background":true}}"#);
-        talk = talk.tool(&format!("b{n}"), "Bash", &arguments, &format!("Command running in background with ID: bash_{n}"));
+        talk = talk.tool(
+            &format!("b{n}"),
+            "Bash",
+            &arguments,
+            &format!("Command running in background with ID: bash_{n}"),
+        );
     }
     let conversation = talk.conversation();
     let found = pins(&conversation, 8_192 * 8 / 100, &KEY);
     let chars: usize = found.pins.iter().map(|pin| pin.text.chars().count()).sum();
     assert!(chars <= 8_192 * 8 / 100 * 3, "{chars}");
     let shown: Vec<&str> = found.pins.iter().map(|pin| pin.text.as_str()).collect();
-    let kept: Vec<&str> = shown.iter().copied().chain(found.removed.iter().map(|removed| removed.text.as_str())).collect();
+    let kept: Vec<&str> =
+        shown.iter().copied().chain(found.removed.iter().map(|removed| removed.text.as_str())).collect();
     let all = (0..40).map(|n| format!("deploy-{n}-denied")).chain((0..10).map(|n| format!("serve-{n}-running")));
     for entry in all.chain(["push-granted".to_owned()]) {
         assert!(kept.iter().any(|text| text.contains(&entry)), "{entry} is lost");

@@ -91,7 +91,8 @@ fn only_users_and_systems_type() {
 
 #[test]
 fn one_sentence_behind_a_label_is_typed() {
-    let words = ["Output: always JSON", "Result: never push", "OBSERVATION of mine: it is slow", "Tool output: keep it short"];
+    let words =
+        ["Output: always JSON", "Result: never push", "OBSERVATION of mine: it is slow", "Tool output: keep it short"];
     let plain = words.iter().fold(Talk::new().user("go"), |talk, word| talk.assistant("ok").user(word));
     assert_eq!(typed(&plain)[1..], words);
     let tools = words.iter().fold(Talk::new().user("go").tool("1", "ls", "{}", "x"), |talk, word| talk.user(word));
@@ -100,7 +101,8 @@ fn one_sentence_behind_a_label_is_typed() {
 
 #[test]
 fn a_label_that_recurs_is_the_harness_s() {
-    let talk = Talk::new().user("go").assistant("a").user("Observation: 3 files").assistant("b").user("Observation: none");
+    let talk =
+        Talk::new().user("go").assistant("a").user("Observation: 3 files").assistant("b").user("Observation: none");
     assert_eq!(typed(&talk), ["go"]);
 }
 
@@ -108,7 +110,10 @@ fn a_label_that_recurs_is_the_harness_s() {
 fn a_block_s_name_in_a_sentence_opens_nothing() {
     for block in ["<system-reminder>\nx\n</system-reminder>\n", "  <system-reminder>x</system-reminder>\n"] {
         let talk = Talk::new().user(&format!("Strip <system-reminder> first.\n{block}Never push."));
-        assert_eq!(typed(&talk)[0].split_whitespace().collect::<Vec<_>>().join(" "), "Strip <system-reminder> first. Never push.");
+        assert_eq!(
+            typed(&talk)[0].split_whitespace().collect::<Vec<_>>().join(" "),
+            "Strip <system-reminder> first. Never push."
+        );
     }
 }
 

@@ -70,8 +70,8 @@ fn rows(conversation: &Conversation<'_>) -> Known {
     let mut evictions = Evictions::default();
     for (i, item) in conversation.items.iter().enumerate() {
         let with = |slot: usize| Replacement { slot, text: format!("item {i}, slot {slot}") };
-        let (results, others): (Vec<usize>, Vec<usize>) = (0..item.facts.slots.len())
-            .partition(|slot| matches!(item.facts.slots[*slot].kind, SlotKind::Result(_)));
+        let (results, others): (Vec<usize>, Vec<usize>) =
+            (0..item.facts.slots.len()).partition(|slot| matches!(item.facts.slots[*slot].kind, SlotKind::Result(_)));
         if !results.is_empty() {
             let replacements = results.into_iter().map(with).collect();
             evictions.insert(item.chain, Arc::new(Eviction { replacements, tokens: Change::default() }));
