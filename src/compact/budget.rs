@@ -176,17 +176,17 @@ fn share(window: Option<Window>, part: u64, most: u64) -> u64 {
 }
 
 /// min(0.95 · input, total − max(output, reserved)), never below half of input; reserved is at most a third
-/// of the window. A fixed trigger is bounded by the window alone.
+/// of the window. A fixed trigger is never above that.
 fn summary_trigger(settings: &CompactionSettings, window: Option<Window>, output: u64) -> Option<u64> {
-    match (settings.trigger_tokens, window) {
-        (Auto::Fixed(0), _) | (Auto::Auto, None) => None,
-        (Auto::Fixed(tokens), None) => Some(tokens),
-        (Auto::Fixed(tokens), Some(window)) => Some(tokens.min(window.input)),
-        (Auto::Auto, Some(window)) => {
-            let reserved = settings.reserved_tokens.min(window.total / 3);
-            let beside_output = window.total.saturating_sub(output.max(reserved));
-            Some(percent(window.input, 95).min(beside_output).max(window.input.div_ceil(2)))
-        }
+    let auto = window.map(|window| {
+        let reserved = settings.reserved_tokens.min(window.total / 3);
+        let beside_output = window.total.saturating_sub(output.max(reserved));
+        percent(window.input, 95).min(beside_output).max(window.input.div_ceil(2))
+    });
+    match settings.trigger_tokens {
+        Auto::Fixed(0) => None,
+        Auto::Fixed(tokens) => Some(auto.map_or(tokens, |auto| tokens.min(auto))),
+        Auto::Auto => auto,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Rules: call and result stay together (C1, C2, C12, R1), reasoning stays with what it produced (R4), items of an
 //! unknown role stay with both neighbours (P9), calls still open at the end stay in the tail.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use crate::wire::{Conversation, Facts, Role, SlotKind};
@@ -21,21 +21,26 @@ pub struct Pair {
 /// the nearest preceding call of its id that has none yet. Legacy function results pair by name.
 pub fn pairs(conversation: &Conversation<'_>) -> Vec<Pair> {
     let mut pairs: Vec<Pair> = Vec::new();
-    let mut open: HashMap<&str, Vec<usize>> = HashMap::new();
+    // By id, the items that call it, each with its calls that wait, in order.
+    let mut open: HashMap<&str, Vec<(usize, VecDeque<usize>)>> = HashMap::new();
     for (i, item) in conversation.items.iter().enumerate() {
         for (r, id) in item.facts.results.iter().enumerate() {
             let Some(waiting) = open.get_mut(id.as_str()) else { continue };
-            let item_of = |p: &usize| pairs.get(*p).map(|pair| pair.call.0);
-            let nearest = waiting.last().and_then(item_of);
-            let Some(at) = waiting.iter().position(|p| item_of(p) == nearest) else { continue };
-            let answered = waiting.remove(at);
-            if let Some(pair) = pairs.get_mut(answered) {
+            let Some((_, calls)) = waiting.last_mut() else { continue };
+            if let Some(pair) = calls.pop_front().and_then(|answered| pairs.get_mut(answered)) {
                 pair.result = Some((i, r));
+            }
+            if calls.is_empty() {
+                waiting.pop();
             }
         }
         for (c, call) in item.facts.calls.iter().enumerate() {
             let key = if call.id.is_empty() { call.name.as_str() } else { call.id.as_str() };
-            open.entry(key).or_default().push(pairs.len());
+            let waiting = open.entry(key).or_default();
+            match waiting.last_mut().filter(|(from, _)| *from == i) {
+                Some((_, calls)) => calls.push_back(pairs.len()),
+                None => waiting.push((i, VecDeque::from([pairs.len()]))),
+            }
             pairs.push(Pair { call: (i, c), result: None });
         }
     }

@@ -33,6 +33,7 @@ pub fn evictions(
     (from..conversation.items.len())
         .filter_map(|item| {
             let (replacements, removed): (Vec<_>, Vec<_>) = evictor.item(conversation, item).into_iter().unzip();
+            let removed = removed.into_iter().flatten().collect();
             (!replacements.is_empty()).then_some((item, replacements, removed))
         })
         .collect()
@@ -137,6 +138,12 @@ struct Part {
     tokens: usize,
 }
 
+/// A new text, and what it takes out if no other replacement of the result does.
+type Evicted = (Replacement, Option<Removed>);
+
+/// Stands for a part whose text is in the stub of another: never empty, as some providers demand (C3).
+const ELSEWHERE: &str = "[…]";
+
 /// The most that a result may have.
 #[derive(Clone, Copy)]
 struct Limit {
@@ -145,7 +152,7 @@ struct Limit {
 }
 
 impl Evictor<'_> {
-    fn item(&self, conversation: &Conversation<'_>, item: usize) -> Vec<(Replacement, Removed)> {
+    fn item(&self, conversation: &Conversation<'_>, item: usize) -> Vec<Evicted> {
         let Some(facts) = conversation.items.get(item).map(|item| &item.facts) else { return Vec::new() };
         // Characters and tokens are never more than bytes: most results need no look inside.
         let least = self.settings.max_result_tokens.unwrap_or(usize::MAX).min(self.settings.max_result_chars);
@@ -156,14 +163,14 @@ impl Evictor<'_> {
     }
 
     /// Replaces the largest text parts of one result until what is left is within the limit.
-    fn result(&self, conversation: &Conversation<'_>, item: usize, result: usize) -> Vec<(Replacement, Removed)> {
+    fn result(&self, conversation: &Conversation<'_>, item: usize, result: usize) -> Vec<Evicted> {
         let Some(limit) = self.limit(tool_of(conversation, item, result)) else { return Vec::new() };
         let mut parts = self.parts(conversation, item, result);
         let mut chars: usize = parts.iter().map(|part| part.chars).sum();
         let mut tokens: usize = parts.iter().map(|part| part.tokens).sum();
         parts.sort_by_key(|part| (std::cmp::Reverse(part.chars), part.slot));
         let mut replaced = Vec::new();
-        for part in parts {
+        for part in &parts {
             if chars <= limit.chars && limit.tokens.is_none_or(|most| tokens <= most) {
                 break;
             }
@@ -175,10 +182,33 @@ impl Evictor<'_> {
             }
             chars -= part.chars - left;
             tokens = (tokens + self.tokens_of(&text)).saturating_sub(part.tokens);
-            replaced.push((Replacement { slot: part.slot, text }, Removed { id, text: part.text }));
+            replaced.push((Replacement { slot: part.slot, text }, Some(Removed { id, text: part.text.clone() })));
+        }
+        if chars > limit.chars || limit.tokens.is_some_and(|most| tokens > most) {
+            replaced = self.joined(&parts).unwrap_or(replaced);
         }
         replaced.sort_by_key(|(replacement, _)| replacement.slot);
         replaced
+    }
+
+    /// Many parts, each too small to be replaced by itself (largest first): one stub of the joined text in place of
+    /// the largest, and a mark in place of every other.
+    fn joined(&self, parts: &[Part]) -> Option<Vec<Evicted>> {
+        let mut order: Vec<&Part> = parts.iter().collect();
+        order.sort_by_key(|part| part.slot);
+        let text = order.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n");
+        let (largest, others) = parts.split_first().filter(|(_, others)| !others.is_empty())?;
+        let removed = self.key.removed(text);
+        let stub = stub(&removed.text, removed.id, self.settings, self.folder);
+        let marked = || others.iter().filter(|part| part.text.len() > ELSEWHERE.len());
+        let mut replaced: Vec<Evicted> =
+            marked().map(|part| (Replacement { slot: part.slot, text: ELSEWHERE.to_owned() }, None)).collect();
+        let before = largest.text.len() + marked().map(|part| part.text.len()).sum::<usize>();
+        if stub.len() + replaced.len() * ELSEWHERE.len() >= before {
+            return None;
+        }
+        replaced.push((Replacement { slot: largest.slot, text: stub }, Some(removed)));
+        Some(replaced)
     }
 
     /// The limit for a tool; `None` if it is never evicted.

@@ -185,3 +185,18 @@ fn a_page_below_the_limit_is_left_alone() {
     let chat = Chat::new(&[user("go"), call("c", "bash", "{}"), result("c", &page)]);
     assert!(evict(&chat, 0, &settings).is_empty());
 }
+
+#[test]
+fn many_small_parts_are_evicted_together() {
+    let parts: Vec<String> = (0..400).map(|n| format!("row {n} of many")).collect();
+    let chat = Chat::new(&[user("go"), call("c1", "bash", "{}"), Message::Result("c1".into(), parts.clone())]);
+    let settings = settings(2_000, 200);
+    let found = evict(&chat, 0, &settings);
+    let (_, replacements, removed) = &found[0];
+    assert_eq!(*removed, [KEY.removed(parts.join("\n"))]);
+    assert_eq!(replacements.len(), parts.len());
+    assert!(replacements.iter().all(|new| !new.text.is_empty()));
+    let chars: usize = replacements.iter().map(|new| new.text.chars().count()).sum();
+    assert!(chars <= settings.max_result_chars, "{chars}");
+    assert!(replacements.iter().any(|new| new.text.contains(&removed[0].id.to_string())));
+}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::cuts::pairs;
+use super::exclusions::bare_names;
 use crate::wire::{Conversation, SlotKind};
 
 /// One call of a tool with its result.
@@ -49,9 +50,10 @@ pub fn exchanges(conversation: &Conversation<'_>) -> Vec<Exchange> {
 }
 
 impl Exchange {
-    /// The tool's name without server prefix, case and separators: `mcp__x__todo_write` and `TodoWrite` are one tool.
+    /// The tool's shortest name without case and separators: `mcp__x__todo_write`, `functions.todo_write` and
+    /// `TodoWrite` are one tool.
     pub fn tool(&self) -> String {
-        let name = self.name.rsplit("__").next().unwrap_or_default();
+        let name = bare_names(&self.name).pop().unwrap_or_default();
         name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
     }
 

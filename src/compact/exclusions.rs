@@ -124,21 +124,20 @@ pub const NEVER_PRUNED: &[&str] = &[
 /// Whether a tool is named by one of the patterns: by its whole name, or by what is left without the prefix
 /// of a server or namespace (`mcp__files__read_file`, `functions.read_file`).
 pub fn excluded<P: AsRef<str>>(name: &str, patterns: &[P]) -> bool {
-    let short = bare_names(name);
-    patterns.iter().any(|pattern| {
-        let pattern = pattern.as_ref();
-        glob(pattern, name) || short.iter().flatten().any(|name| glob(pattern, name))
-    })
+    let names = bare_names(name);
+    patterns.iter().any(|pattern| names.iter().any(|name| glob(pattern.as_ref(), name)))
 }
 
-/// The tool's own name within a qualified one. A server's or a tool's name may hold `__` itself,
-/// so both ways to read that are tried.
-fn bare_names(name: &str) -> [Option<&str>; 3] {
-    let qualified = name.strip_prefix("mcp__");
-    let after_first = qualified.and_then(|rest| rest.split_once("__")).map(|(_, tool)| tool);
-    let after_last = qualified.and_then(|rest| rest.rsplit_once("__")).map(|(_, tool)| tool);
-    let after_dot = name.rsplit_once('.').map(|(_, tool)| tool);
-    [after_first, after_last, after_dot]
+/// A tool's possible names, longest first: the whole, and what is left without the prefix of a namespace or server
+/// (`functions.read_file`, `mcp__files__read_file`). A server's or a tool's name may hold `__` itself, so every
+/// reading of that is among them; the last one is the shortest.
+pub fn bare_names(name: &str) -> Vec<&str> {
+    let own = name.rsplit_once('.').map_or(name, |(_, tool)| tool);
+    let mut names = vec![name];
+    names.extend(Some(own).filter(|own| own.len() < name.len()));
+    names.extend(own.match_indices("__").filter_map(|(at, mark)| own.get(at + mark.len()..)));
+    names.retain(|name| !name.is_empty());
+    names
 }
 
 /// Name of the tool whose call result `result` of item `item` answers.

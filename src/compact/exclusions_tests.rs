@@ -110,3 +110,24 @@ fn a_result_belongs_to_the_nearest_call_before_it() {
     let names: Vec<_> = [2, 4, 6, 7, 1, 99].iter().map(|&item| tool_of(&conversation, item, 0)).collect();
     assert_eq!(names, [Some("read_file"), Some("bash"), Some("lookup"), None, None, None]);
 }
+
+/// One tool by all its names: found among excluded tools and read as the tool it is.
+#[test]
+fn qualified_names_are_read_alike_everywhere() {
+    for name in [
+        "update_plan",
+        "functions.update_plan",
+        "mcp__a__update_plan",
+        "mcp__a__b__update_plan",
+        "functions.mcp__a__update_plan",
+        "mcp__a.b__update_plan",
+        "a__update_plan",
+    ] {
+        assert!(excluded(name, &["update_plan"]), "{name}");
+        let chat = Chat::new(&[user("go"), call("1", name, "{}"), result("1", "ok")]);
+        let found = crate::compact::exchange::exchanges(&chat.conversation());
+        assert_eq!(found[0].tool(), "updateplan", "{name}");
+    }
+    assert!(excluded("mcp__files__read__all", &["read__all"]) && excluded("mcp__files__read__all", &["all"]));
+    assert!(!excluded("my_update_plan", &["update_plan"]) && !excluded("", &["update_plan"]));
+}

@@ -1,6 +1,6 @@
 //! The message that stands for a summarized prefix: where the prefix ends, and what the message says.
 
-use crate::wire::{Conversation, Role};
+use crate::wire::{Conversation, Item, Role};
 
 use super::budget::KeepTail;
 use super::compose::{Parts, Story, compose, fold_text, offload_text};
@@ -41,8 +41,17 @@ fn bounded(situation: &Situation, (most, percent): (u64, u64)) -> u64 {
 /// Tokens (uncalibrated) that the head of the first `cut` items is expected to need.
 pub fn expected(situation: &Situation, cut: usize, items: &[u32]) -> u64 {
     let typed = situation.conversation.items.iter().zip(items).take(cut);
-    let typed = typed.filter(|(item, _)| item.facts.role == Role::User).map(|(_, tokens)| u64::from(*tokens).min(800));
-    typed.sum::<u64>().min(bounded(situation, LEDGER)) + bounded(situation, DIGEST) + FRAME
+    head_of(situation, typed.map(typed_tokens).sum())
+}
+
+/// What an item may add to the ledger.
+fn typed_tokens((item, tokens): (&Item, &u32)) -> u64 {
+    if item.facts.role == Role::User { u64::from(*tokens).min(800) } else { 0 }
+}
+
+/// Tokens that a head is expected to need where the ledger needs `typed`.
+fn head_of(situation: &Situation, typed: u64) -> u64 {
+    typed.min(bounded(situation, LEDGER)) + bounded(situation, DIGEST) + FRAME
 }
 
 /// The first item of the tail that a summary made now would keep, so that the request reaches its
@@ -85,11 +94,15 @@ fn to_come(situation: &Situation, load: Load) -> usize {
 pub fn reaching(situation: &Situation, candidates: &[usize], items: &[u32], target: u64) -> Option<usize> {
     const TRIES: usize = 4;
     let room = target.saturating_sub(situation.overhead());
-    let tail = |k: usize| items.iter().skip(k).map(|tokens| u64::from(*tokens)).sum::<u64>();
+    // Sums over the first items, so that each candidate costs a look.
+    let tokens = sums(items.iter().map(|tokens| u64::from(*tokens)));
+    let typed = sums(situation.conversation.items.iter().zip(items).map(typed_tokens));
+    let upto = |sums: &[u64], k: usize| sums.get(k).or(sums.last()).copied().unwrap_or(0);
+    let tail = |k: usize| upto(&tokens, items.len()) - upto(&tokens, k);
     let mut least = 0;
     let mut found = None;
     for _ in 0..TRIES {
-        let fits = |k: &usize| tail(*k).saturating_add(expected(situation, *k, items).max(least)) <= room;
+        let fits = |k: &usize| tail(*k).saturating_add(head_of(situation, upto(&typed, *k)).max(least)) <= room;
         let cut = candidates.iter().copied().find(fits)?;
         found = Some(cut);
         let head = measured(situation, cut);
@@ -99,6 +112,15 @@ pub fn reaching(situation: &Situation, candidates: &[usize], items: &[u32], targ
         least = head;
     }
     found
+}
+
+/// 0, and the sum after each number.
+fn sums(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    let running = numbers.scan(0_u64, |sum, number| {
+        *sum = sum.saturating_add(number);
+        Some(*sum)
+    });
+    std::iter::once(0).chain(running).collect()
 }
 
 /// Tokens of the head of the first `cut` items with a record as long as a digest may be.
@@ -191,7 +213,7 @@ impl<'s> Said<'s> {
         pointers.extend(offloaded.as_ref().map(|removed| removed.id));
         Self {
             ledger: ledger(conversation, upto, bounded(situation, LEDGER) as usize, key, &counter),
-            pins: pins(conversation, upto, bounded(situation, PINS) as usize, key),
+            pins: pins(conversation, bounded(situation, PINS) as usize, key),
             story,
             source,
             pointers,

@@ -9,9 +9,11 @@ use crate::wire::{Role, SlotKind};
 
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
+use super::ledger::WHOLE_CHARS;
 use super::plan::{Actions, Situation, load_under, merge};
 use super::rows::{Checkpoint, Cut, Known, Removed, Replacement};
 use super::trim::{Scope, assemble, edited, trim};
+use super::typed::Typed;
 use super::{cuts, estimate, pins};
 
 /// Where recovery has to get to, in calibrated tokens.
@@ -80,7 +82,8 @@ pub fn start(situation: &Situation, goal: Goal) -> Step {
         return Step::Hopeless;
     }
     let trimmed = trimmed(situation);
-    if let Some(rung) = trimmed.clone().filter(|rung| rung.tokens <= goal.target) {
+    if let Some(rung) = trimmed.clone().filter(|rung| situation.applies(&rung.checkpoint) && rung.tokens <= goal.target)
+    {
         return Step::Send(Box::new(rung));
     }
     match cut(situation, trimmed.as_ref(), goal) {
@@ -102,7 +105,8 @@ pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)
         &|| folded(situation, goal),
     ];
     let mut best: Option<Rung> = None;
-    for rung in rungs.iter().filter_map(|rung| rung()) {
+    // A rung whose row the store would not take is the request that was refused, once more.
+    for rung in rungs.iter().filter_map(|rung| rung()).filter(|rung| situation.applies(&rung.checkpoint)) {
         if rung.tokens <= goal.target {
             return Step::Send(Box::new(rung));
         }
@@ -206,52 +210,78 @@ fn untouched(situation: &Situation) -> Option<Rung> {
     Some(Rung { checkpoint, texts: Vec::new(), actions: Actions::default(), tokens: situation.load().tokens })
 }
 
-/// Shortens the largest texts of the tail until the target is met: head, pointer, tail (P7: never dropped).
+/// Shortens texts of the tail: head, pointer, tail (P7: never dropped). Results come first, until the target is met;
+/// then the last user message and then the others, only until the request is below the limit.
 fn shortened(situation: &Situation, base: Rung, goal: Goal) -> Option<Rung> {
     let known = laid_over(situation, Some(&base));
     let laid = situation.with(&known);
-    let mut excess = situation.uncalibrated(base.tokens.saturating_sub(goal.target));
+    let excess = |most: u64| situation.uncalibrated(base.tokens.saturating_sub(most));
+    let (for_target, for_limit) = (excess(goal.target), excess(goal.limit.saturating_sub(MARGIN)));
     let mut texts = tail_texts(&laid);
-    texts.sort_by_key(|text| std::cmp::Reverse(text.tokens));
+    texts.sort_by_key(|text| (text.turn, std::cmp::Reverse(text.tokens)));
     let mut cuts = Vec::new();
+    let mut saved = 0;
     for text in texts {
-        if excess == 0 {
-            break;
+        let excess = if text.turn == Turn::Results { for_target } else { for_limit };
+        if saved >= excess {
+            continue;
         }
-        let Some((cut, gained)) = shorten(&laid, &text, excess) else { continue };
-        excess = excess.saturating_sub(gained);
+        let Some((cut, gained)) = shorten(&laid, &text, excess - saved) else { continue };
+        saved += gained;
         cuts.push(cut);
     }
     let actions = Actions { truncated: true, ..Actions::default() };
     (!cuts.is_empty()).then(|| on_top(situation, Some(&base), assemble(&laid, cuts, actions)))
 }
 
+/// When a text is shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Results, and tool output in user messages.
+    Results,
+    LastUser,
+    Users,
+}
+
 /// A text that may be shortened, as the client sent it.
 struct Whole {
     item: usize,
     slot: usize,
+    turn: Turn,
     text: String,
     /// As it is sent now.
     tokens: u64,
 }
 
-/// Result and user texts behind the head; what an earlier rung made shorter counts as it is sent now.
+/// Result and user texts behind the head; what an earlier rung made shorter counts as it is sent now. What a user
+/// typed stands whole up to the ledger's length.
 fn tail_texts(situation: &Situation) -> Vec<Whole> {
+    let conversation = situation.conversation;
     let mut whole = Vec::new();
-    let pinned = pins::pinned_items(situation.conversation);
-    let items = situation.conversation.items.iter().enumerate();
-    for (item, found) in items.skip(situation.summarized()) {
+    let pinned = pins::pinned_items(conversation);
+    let typed = Typed::new(conversation, conversation.items.len());
+    let last_user = conversation.items.iter().rposition(|item| item.facts.role == Role::User);
+    for (item, found) in conversation.items.iter().enumerate().skip(situation.summarized()) {
+        let user = match found.facts.role {
+            Role::User if typed.text(item).is_none() => Some(Turn::Results),
+            Role::User if last_user == Some(item) => Some(Turn::LastUser),
+            Role::User => Some(Turn::Users),
+            _ => None,
+        };
         for (slot, at) in found.facts.slots.iter().enumerate() {
-            let may = match at.kind {
-                SlotKind::Result(_) => true,
-                SlotKind::Text => found.facts.role == Role::User,
-                _ => false,
+            let turn = match at.kind {
+                SlotKind::Result(_) => Some(Turn::Results),
+                SlotKind::Text => user,
+                _ => None,
             };
-            let may = may && !pinned.contains(&(item, slot));
-            let Some(text) = may.then(|| situation.conversation.text(item, at)).flatten() else { continue };
-            let standing = estimate::standing(situation.conversation, situation.known, (item, slot));
+            let Some(turn) = turn.filter(|_| !pinned.contains(&(item, slot))) else { continue };
+            let Some(text) = conversation.text(item, at) else { continue };
+            if turn != Turn::Results && text.chars().nth(WHOLE_CHARS).is_none() {
+                continue;
+            }
+            let standing = estimate::standing(conversation, situation.known, (item, slot));
             let tokens = situation.tokens.count_text(standing.unwrap_or(&text));
-            whole.push(Whole { item, slot, text, tokens });
+            whole.push(Whole { item, slot, turn, text, tokens });
         }
     }
     whole
@@ -282,3 +312,7 @@ fn folded(situation: &Situation, goal: Goal) -> Option<Rung> {
     let tokens = load_under(situation, &checkpoint).tokens;
     Some(Rung { checkpoint, texts, actions: Actions { folded: true, ..Actions::default() }, tokens })
 }
+
+#[cfg(test)]
+#[path = "tests/ladder.rs"]
+mod tests;

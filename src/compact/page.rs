@@ -34,12 +34,16 @@ pub enum QueryError {
     Unknown(String),
     #[error("pattern: {0}")]
     Pattern(String),
+    #[error("pattern has more than {PATTERN_CHARS} characters")]
+    LongPattern,
 }
 
 /// Lines around a match.
 const AROUND: usize = 2;
-/// Most memory of a compiled pattern.
-const PATTERN_BYTES: usize = 1 << 20;
+/// Most memory of a compiled pattern: what one costs to build and to run is bounded by it.
+const PATTERN_BYTES: usize = 64 << 10;
+/// Most characters of a pattern.
+const PATTERN_CHARS: usize = 1_000;
 
 impl Query {
     /// Reads the parameters of a URL's query, which must be decoded.
@@ -97,6 +101,9 @@ pub fn lines(text: &str) -> usize {
 
 /// The matching lines with those around them, each as `NUMBER:line`, runs parted by `--`.
 fn matching(text: &str, pattern: &str) -> Result<String, QueryError> {
+    if pattern.chars().nth(PATTERN_CHARS).is_some() {
+        return Err(QueryError::LongPattern);
+    }
     let pattern = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build();
     let pattern = pattern.map_err(|error| QueryError::Pattern(error.to_string()))?;
     let lines: Vec<&str> = text.lines().collect();
@@ -145,6 +152,15 @@ mod tests {
         assert_eq!(page("", &[("unit", "words")]), Err(QueryError::Unit));
         assert!(matches!(page("", &[("pattern", "(")]), Err(QueryError::Pattern(_))));
         assert!(matches!(page("", &[("page", "1")]), Err(QueryError::Unknown(_))));
+    }
+
+    #[test]
+    fn patterns_are_bounded_in_length_and_memory() {
+        let text = "a".repeat(PATTERN_CHARS);
+        assert_eq!(page(&text, &[("pattern", &text)]).unwrap(), format!("1:{text}\n"));
+        assert_eq!(page(&text, &[("pattern", &format!("{text}a"))]), Err(QueryError::LongPattern));
+        assert_eq!(page("x is a", &[("pattern", r"(?i)\w+\s+IS")]).unwrap(), "1:x is a\n");
+        assert!(matches!(page("a", &[("pattern", "(?:a{50}){50}")]), Err(QueryError::Pattern(_))));
     }
 
     proptest! {

@@ -1,5 +1,5 @@
 //! What no strategy swallows: the latest plan and todo list, plan mode, unfinished background work, permission answers
-//! and loaded skills. Read from the whole conversation, quoted as data.
+//! and loaded skills. Read from the items that are given, as of the last of them, and quoted as data.
 
 mod background;
 mod permission;
@@ -13,6 +13,11 @@ use super::excerpt::{excerpt, split_at_char};
 use super::exchange::{Exchange, exchanges};
 use super::rows::{Removed, TextKey};
 use crate::wire::Conversation;
+
+/// Characters that a pointer to what has no room takes.
+const POINTER_CHARS: usize = 120;
+/// Fewest characters that are left of a state where several compete.
+const LEAST_CHARS: usize = 120;
 
 /// What a pin keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,18 +38,16 @@ pub enum PinKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub kind: PinKind,
-    /// The first item of those that show this state: from here on the conversation itself shows it.
-    pub item: usize,
     /// Quoted text: data, whoever wrote it.
     pub text: String,
 }
 
-/// The pins that a cut would swallow.
+/// The pins of replaced items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pins {
     /// By kind, then in order of appearance.
     pub pins: Vec<Pin>,
-    /// Full texts of what is shortened.
+    /// Full texts of what is shortened or left out.
     pub removed: Vec<Removed>,
 }
 
@@ -52,10 +55,18 @@ pub struct Pins {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     kind: PinKind,
+    worth: Worth,
     item: usize,
     text: String,
     /// Slots that show it: item and slot.
     shown: Vec<(usize, usize)>,
+}
+
+/// Which states of a kind come first where there is no room for all; of equal ones the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    First,
+    Second,
 }
 
 impl PinKind {
@@ -74,40 +85,82 @@ impl PinKind {
     /// The heading under which pins of the kind stand.
     pub const fn heading(self) -> &'static str {
         match self {
-            Self::Todo => "Latest plan or todo list, as the assistant last wrote it",
-            Self::PlanMode => "Plan mode",
-            Self::Background => "Background tasks and subagents that had not finished",
-            Self::Permission => "Permission answers, quoted from tool results",
-            Self::Skill => "Skills loaded",
+            Self::Todo => "Plan or todo list, as of the replaced messages; later messages count",
+            Self::PlanMode => "Plan mode, as of the replaced messages; later messages count",
+            Self::Background => {
+                "Background tasks and subagents that had not finished as of the replaced messages; later messages count"
+            }
+            Self::Permission => "Permission answers, quoted from tool results; later messages count",
+            Self::Skill => "Skills loaded, as of the replaced messages; later messages count",
         }
     }
 }
 
-/// The pins of the conversation whose state does not stand in the items from `cut` on, in about `budget` tokens.
-pub fn pins(conversation: &Conversation<'_>, cut: usize, budget: usize, key: &TextKey) -> Pins {
+/// The pins of all items of the conversation, in about `budget` tokens. Nothing goes without trace: what is shortened
+/// or left out for want of room stands whole in one removed text a kind, with a pointer to it.
+pub fn pins(conversation: &Conversation<'_>, budget: usize, key: &TextKey) -> Pins {
     let mut pins = Pins::default();
     let states = states(conversation);
     for kind in PinKind::ALL {
         let (share, most) = kind.bounds();
         // Three characters a token is a careful reading of any tokenizer.
-        let mut left = most.min(budget.saturating_mul(3).saturating_mul(share) / 100);
-        // The newest come first where there is no room for all.
-        let swallowed: Vec<&State> = states.iter().filter(|state| state.kind == kind && state.item < cut).collect();
-        let each = left / swallowed.len().clamp(1, 4);
-        let mut chosen = Vec::new();
-        for state in swallowed.into_iter().rev() {
-            let (text, removed) = shortened(&state.text, each, key);
-            let chars = text.chars().count();
-            if chars > left && !chosen.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(chars);
-            pins.removed.extend(removed);
-            chosen.push(Pin { kind, item: state.item, text });
-        }
-        pins.pins.extend(chosen.into_iter().rev());
+        let room = most.min(budget.saturating_mul(3).saturating_mul(share) / 100);
+        let found: Vec<&State> = states.iter().filter(|state| state.kind == kind).collect();
+        let (texts, removed) = fitted(&found, room, key);
+        pins.pins.extend(texts.into_iter().map(|text| Pin { kind, text }));
+        pins.removed.extend(removed);
     }
     pins
+}
+
+/// The texts of some states in about `room` characters, in order: whole where all fit, else each shortened, then the
+/// most worthy and newest, and a pointer to all that is not whole.
+fn fitted(states: &[&State], room: usize, key: &TextKey) -> (Vec<String>, Option<Removed>) {
+    let lengths = states.iter().map(|state| state.text.chars().count());
+    if let [state] = states {
+        let (text, removed) = shortened(&state.text, room, key);
+        return (vec![text], removed);
+    }
+    if lengths.sum::<usize>() <= room {
+        return (states.iter().map(|state| state.text.clone()).collect(), None);
+    }
+    let room = room.saturating_sub(POINTER_CHARS);
+    let each = (room / states.len().max(1)).max(LEAST_CHARS);
+    let mut order: Vec<usize> = (0..states.len()).collect();
+    order.sort_by_key(|&at| (states.get(at).map(|state| state.worth), std::cmp::Reverse(at)));
+    let mut left = room;
+    let mut chosen: Vec<(usize, String)> = Vec::new();
+    for at in order {
+        let Some(state) = states.get(at) else { continue };
+        let text = clipped(&state.text, each);
+        let chars = text.chars().count();
+        if chars > left && !chosen.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(chars);
+        chosen.push((at, text));
+    }
+    chosen.sort_by_key(|(at, _)| *at);
+    let whole = |at: usize| {
+        chosen.iter().any(|(other, text)| *other == at && states.get(at).is_some_and(|state| state.text == *text))
+    };
+    let reduced: Vec<&str> =
+        states.iter().enumerate().filter(|(at, _)| !whole(*at)).map(|(_, state)| state.text.as_str()).collect();
+    let more = states.len() - chosen.len();
+    let removed = key.removed(reduced.join("\n"));
+    let pointer = format!("[… {more} more left out; whole texts: id {0}, /_compactproxy/evicted/{0} …]", removed.id);
+    let mut texts: Vec<String> = chosen.into_iter().map(|(_, text)| text).collect();
+    texts.push(pointer);
+    (texts, Some(removed))
+}
+
+/// At most about `chars` characters of a text that is kept whole elsewhere.
+fn clipped(text: &str, chars: usize) -> String {
+    match split_at_char(text, chars) {
+        (_, "") => text.to_owned(),
+        (start, _) if !text.contains('\n') => format!("{start}…"),
+        _ => excerpt(text, chars * 3 / 4, chars / 4, "[… shortened here …]"),
+    }
 }
 
 /// The slots, as item and slot, that show a pinned state: trim, prune and evict leave them alone.

@@ -242,7 +242,8 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
     if !budget.summary_near(load.tokens, load.messages) && !clash {
         return None;
     }
-    let due = budget.summary_due(load.tokens, load.messages) || clash;
+    let overflows = !budget.fits(load.tokens);
+    let due = budget.summary_due(load.tokens, load.messages) || overflows;
     let mut missed = None;
     if let Some(prepared) = usable(situation) {
         // Without the edits behind it the request is a little larger, but nothing has to be read for that.
@@ -255,7 +256,6 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
         }
         missed = Some(merged);
     }
-    let overflows = !budget.fits(load.tokens);
     let cut = head::cut(situation, load)?;
     if let Some(missed) = missed.filter(|missed| missed.summarized() >= cut) {
         // The same side call again would bring no other summary.
@@ -266,8 +266,8 @@ fn summarize(situation: &Situation, load: Load, proposal: &mut Proposal) -> Opti
         return None;
     }
     proposal.summary = match due {
+        _ if overflows => Need::Now { cut },
         false => Need::Ahead { cut },
-        true if overflows => Need::Now { cut },
         true => Need::Late { cut },
     };
     None
@@ -284,7 +284,7 @@ fn usable(situation: &Situation) -> Option<Arc<Checkpoint>> {
     (prepared.summarized() > situation.summarized() && stands(&prepared)).then_some(prepared)
 }
 
-/// A summary with the active checkpoint's edits behind it, and the trims that a cut of the prefix makes free.
+/// A summary with the active checkpoint's edits behind it.
 pub fn merge(situation: &Situation, summary: &Checkpoint) -> Checkpoint {
     let active = situation.known.active.as_deref();
     let kept = active.map_or(&[][..], |active| &active.edits).iter();

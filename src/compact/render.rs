@@ -38,6 +38,8 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
             rendering.evicted |= eviction.is_some_and(|row| row.replacements.contains(replacement));
         }
     }
+    // Slots are in order of keys, edits in that of bytes.
+    rendering.edits.sort_by_key(|edit| edit.span.start);
     if let Some(place) = place {
         stand_in(&mut rendering.edits, place);
     }
@@ -88,13 +90,12 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> O
 /// Puts the head before the edits of what it leaves. Where the text that it is folded into is itself
 /// replaced, the two become one edit.
 fn stand_in(edits: &mut Vec<Edit>, place: Place) {
-    if let Some(mut folded) = place.folded {
-        if let Some(first) = edits.first_mut().filter(|first| first.span.contains(&folded.span.start)) {
-            let text = [first.with.slice(..1), folded.with, first.with.slice(1..)].concat();
-            folded = Edit { span: first.span.clone(), with: text.into() };
-            edits.remove(0);
+    if let Some(folded) = place.folded {
+        let at = folded.span.start;
+        match edits.iter_mut().find(|edit| edit.span.contains(&at)) {
+            Some(edit) => edit.with = [edit.with.slice(..1), folded.with, edit.with.slice(1..)].concat().into(),
+            None => edits.insert(edits.partition_point(|edit| edit.span.start < at), folded),
         }
-        edits.insert(0, folded);
     }
     edits.insert(0, place.instead);
 }

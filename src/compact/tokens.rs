@@ -262,7 +262,7 @@ fn texts() -> &'static Memo {
     TEXTS.get_or_init(|| Memo::new(1 << 14))
 }
 
-/// Counts of tools, schemas and system messages.
+/// Counts of byte ranges outside the items: tools, schemas and leading system messages.
 fn spans() -> &'static Memo {
     static SPANS: OnceLock<Memo> = OnceLock::new();
     SPANS.get_or_init(|| Memo::new(1 << 12))

@@ -45,7 +45,7 @@ impl Profile {
 pub fn check(profile: Profile, body: &Value) -> Result<(), Violation> {
     match profile {
         Profile::OpenAi => Ok(()),
-        Profile::Mistral => mistral_order(body).and_then(|()| mistral_ids(body)),
+        Profile::Mistral => mistral_order(body).and_then(|()| mistral_counts(body)).and_then(|()| mistral_ids(body)),
         Profile::Template => template(body),
         Profile::DeepSeek => deepseek(body),
         Profile::Moonshot => moonshot(body),
@@ -85,6 +85,24 @@ fn mistral_order(body: &Value) -> Result<(), Violation> {
             "Expected last role User or Tool (or Assistant with prefix True) for serving but got {other}"
         ))),
     }
+}
+
+/// As many results behind a message as it makes calls.
+fn mistral_counts(body: &Value) -> Result<(), Violation> {
+    let mut due = 0_usize;
+    let unequal = || {
+        let text = "Not the same number of function calls and responses";
+        Err(mistral(text, "invalid_request_message_order", "3230"))
+    };
+    for message in messages(body) {
+        match (role(message), due) {
+            ("tool", 0) => return unequal(),
+            ("tool", _) => due -= 1,
+            (_, 0) => due = tool_calls(message).len(),
+            _ => return unequal(),
+        }
+    }
+    if due == 0 { Ok(()) } else { unequal() }
 }
 
 fn mistral_ids(body: &Value) -> Result<(), Violation> {

@@ -203,7 +203,11 @@ fn pairing(list: &[Value]) -> Result<(), Violation> {
         if role == "tool" {
             let id = message.get("tool_call_id").and_then(Value::as_str).unwrap_or_default();
             answered(i, id, &calls)?;
-            open.retain(|waiting| *waiting != id);
+            // One result closes one call: ids may be used again within a turn.
+            match open.iter().position(|waiting| *waiting == id) {
+                Some(at) => drop(open.remove(at)),
+                None => return Err(unknown_id(i, id)),
+            }
             continue;
         }
         all_answered(i, &open)?;
@@ -236,11 +240,14 @@ fn answered(i: usize, id: &str, calls: &[&str]) -> Result<(), Violation> {
         return Err(invalid("C1", text, Some(&format!("messages.[{i}].role")), None));
     }
     if !calls.contains(&id) {
-        let text =
-            format!("Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message.");
-        return Err(invalid("C1", &text, Some(&format!("messages.[{i}].tool_call_id")), None));
+        return Err(unknown_id(i, id));
     }
     Ok(())
+}
+
+fn unknown_id(i: usize, id: &str) -> Violation {
+    let text = format!("Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message.");
+    invalid("C1", &text, Some(&format!("messages.[{i}].tool_call_id")), None)
 }
 
 fn all_answered(i: usize, open: &[&str]) -> Result<(), Violation> {

@@ -6,7 +6,12 @@ use std::sync::OnceLock;
 use super::canonical;
 use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind};
 use super::media;
-use super::scan::{Cursor, Member, Unreadable, elements, kind, members, string};
+use super::scan::{Cursor, Member, Unreadable, elements, kind, string};
+
+/// Most calls of one message (C1 has 128).
+pub(super) const MAX_CALLS: usize = 1_024;
+/// Most parts of one message's content.
+pub(super) const MAX_PARTS: usize = 4_096;
 
 /// Reads a message. Unreadable are values that are no object, have no role, a key twice or deep nesting.
 pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
@@ -71,6 +76,14 @@ fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable
     Ok(Some(text.into_owned()))
 }
 
+/// The members of the object that begins at byte `at`, by key. Rows name a text by its place among the
+/// slots, and are found by a digest that ignores key order: so slots must ignore it too.
+fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
+    let mut members = super::scan::members(raw, at)?;
+    members.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(members)
+}
+
 struct Reading<'r> {
     raw: &'r [u8],
     role: Role,
@@ -86,14 +99,14 @@ impl Reading<'_> {
             ("role" | "tool_call_id" | "cache_control", _) | (_, b'n') => {}
             ("content", b'"') => self.slot(span, self.text_kind()),
             ("content", b'[') => {
-                for part in elements(self.raw, span.start)? {
+                for part in self.elements(span, MAX_PARTS)? {
                     self.part(&part)?;
                 }
             }
             ("refusal", b'"') => self.slot(span, self.text_kind()),
             ("reasoning_content" | "reasoning" | "reasoning_details", _) => self.slot(span, SlotKind::Reasoning),
             ("tool_calls", b'[') => {
-                for call in elements(self.raw, span.start)? {
+                for call in self.elements(span, MAX_CALLS)? {
                     self.tool_call(&call)?;
                 }
             }
@@ -105,6 +118,15 @@ impl Reading<'_> {
             _ => self.slot(span, SlotKind::Other),
         }
         Ok(())
+    }
+
+    /// The elements of the array at `span`, if there are at most `most`.
+    fn elements(&self, span: &Range<usize>, most: usize) -> Result<Vec<Range<usize>>, Unreadable> {
+        let elements = elements(self.raw, span.start)?;
+        match elements.len() <= most {
+            true => Ok(elements),
+            false => Err(Cursor::new(self.raw, span.start).fail("an array has too many elements")),
+        }
     }
 
     /// What plain text in the content is.

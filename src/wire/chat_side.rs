@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::conversation::Conversation;
-use super::openai_chat::user_message;
+use super::openai_chat::{lower_output, user_message};
 use super::splice::Edit;
 
 /// What a side call came back with.
@@ -29,15 +29,42 @@ pub fn transcript_body(model: &str, prompt: &str, store: Option<bool>) -> Vec<u8
     body.to_string().into_bytes()
 }
 
+/// Most output tokens that a warm side call asks for, and the fewest with which it is worth making.
+const OUTPUT: std::ops::RangeInclusive<u64> = 1_024..=4_096;
+
 /// The edits that turn the client's own request into a side call over its first `cut` items: what
-/// follows is left out, `instruction` comes last, all else (tools, `tool_choice`, parameters) stays, so
-/// that the provider reads the prefix from its cache. `edits` are the request's own.
+/// follows is left out, `instruction` comes last, `store` is off, a high output limit is lowered (S8: no
+/// cache key has it); all else (tools, `tool_choice`, parameters) stays, so that the provider reads the
+/// prefix from its cache. `edits` are the request's own. `None` where what stays would spoil the answer.
 pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, instruction: &str) -> Option<Vec<Edit>> {
     let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
     let end = conversation.items.last()?.span.end;
+    let limits = &conversation.fields.max_output;
+    if !answers_freely(conversation) || limits.iter().any(|limit| limit.value < *OUTPUT.start()) {
+        return None;
+    }
     let mut kept: Vec<Edit> = edits.into_iter().filter(|edit| edit.span.end <= upto).collect();
     kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", user_message(instruction))) });
+    kept.extend(lower_output(conversation, *OUTPUT.end()));
+    if conversation.fields.store == Some(true) {
+        let stores = conversation.fields.members.iter().filter(|(key, _)| key.as_ref() == "store");
+        kept.extend(stores.map(|(_, span)| Edit { span: span.clone(), with: Bytes::from_static(b"false") }));
+    }
+    kept.sort_by_key(|edit| edit.span.start);
     Some(kept)
+}
+
+/// Whether nothing in the request keeps the model from one answer of plain text.
+fn answers_freely(conversation: &Conversation) -> bool {
+    conversation.fields.members.iter().all(|(key, span)| {
+        let value = conversation.body.get(span.clone()).unwrap_or_default();
+        match key.as_ref() {
+            "response_format" | "stop" => value == b"null",
+            "n" => value == b"null" || value == b"1",
+            "tool_choice" | "function_call" => matches!(value, b"null" | b"\"auto\"" | b"\"none\""),
+            _ => true,
+        }
+    })
 }
 
 /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
@@ -66,7 +93,9 @@ fn read_stream(text: &str) -> Option<Answer> {
             return None;
         }
         answer.tokens = answer.tokens.max(tokens(&value));
-        let Some(choice) = value.pointer("/choices/0") else { continue };
+        let choices = value.get("choices").and_then(Value::as_array).into_iter().flatten();
+        let first = |choice: &&Value| choice.get("index").is_none_or(|index| index.is_null() || *index == json!(0));
+        let Some(choice) = choices.into_iter().find(first) else { continue };
         seen = true;
         if let Some(delta) = choice.get("delta") {
             add(&mut answer, delta, choice);
@@ -118,6 +147,55 @@ mod tests {
         assert_eq!(read_answer(b""), None);
         let called = read_answer(br#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a"}]}}]}"#);
         assert!(called.is_some_and(|answer| answer.called_tool));
+    }
+
+    #[test]
+    fn other_choices_are_skipped() {
+        let stream = b"data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"no\"}}]}\n\n\
+            data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"no\"}},{\"index\":0,\"delta\":{\"content\":\"yes\"}}]}\n\n";
+        assert_eq!(read_answer(stream).unwrap().text, "yes");
+    }
+
+    /// The warm side call of a body with some members before and behind its messages.
+    fn warm(before: &str, behind: &str) -> Option<Value> {
+        let messages =
+            r#"[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]"#;
+        let body = format!(r#"{{{before}"model":"m","messages":{messages}{behind}}}"#);
+        let conversation = super::super::openai_chat::read(body.as_bytes(), &super::super::memo::Memo::new(0), [0; 16]);
+        let edits = warm_edits(&conversation.unwrap(), Vec::new(), 2, "sum up")?;
+        let pieces = super::super::splice::splice(&Bytes::from(body), edits).unwrap();
+        serde_json::from_slice(&pieces.concat()).ok()
+    }
+
+    #[test]
+    fn a_warm_call_is_made_only_where_the_answer_is_free() {
+        for spoilt in [
+            r#""response_format":{"type":"json_object"}"#,
+            r#""stop":"x""#,
+            r#""stop":["x"]"#,
+            r#""n":2"#,
+            r#""tool_choice":"required""#,
+            r#""tool_choice":{"type":"function","function":{"name":"f"}}"#,
+            r#""max_tokens":1023"#,
+        ] {
+            assert_eq!(warm(&format!("{spoilt},"), ""), None, "{spoilt}");
+            assert_eq!(warm("", &format!(",{spoilt}")), None, "{spoilt}");
+        }
+        for free in
+            [r#""stop":null"#, r#""n":1"#, r#""tool_choice":"auto""#, r#""tool_choice":"none""#, r#""max_tokens":1024"#]
+        {
+            let body = warm(&format!("{free},"), "").unwrap();
+            assert_eq!(body["messages"].as_array().unwrap().len(), 3, "{free}");
+            assert_eq!(body["messages"][2]["content"], "sum up");
+        }
+    }
+
+    #[test]
+    fn a_warm_call_is_not_stored_and_its_output_is_bounded() {
+        let body = warm(r#""store":true,"max_tokens":4097,"#, r#","max_completion_tokens":4096"#).unwrap();
+        assert_eq!((&body["store"], &body["max_tokens"]), (&json!(false), &json!(4096)));
+        assert_eq!(body["max_completion_tokens"], json!(4096));
+        assert_eq!(warm("", "").unwrap().get("store"), None);
     }
 
     #[test]

@@ -87,7 +87,8 @@ pub struct Item {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Facts {
     pub role: Role,
-    /// The texts of the item, in order of appearance.
+    /// The texts of the item: array elements in order, members of an object by key. Items of equal
+    /// `canonical` have the same slots at the same indices, wherever they stand in the bytes.
     pub slots: Vec<Slot>,
     /// Calls this item makes, in order.
     pub calls: Vec<Call>,

@@ -12,6 +12,9 @@ use super::memo::{KnownRun, Memo, Memory, Opening, Salt};
 use super::scan::{Cursor, Unreadable, elements, kind, members, string};
 use super::splice::Edit;
 
+/// Most items of a conversation, leading messages apart; a body with more goes untouched (L8).
+pub const MAX_ITEMS: usize = 20_000;
+
 /// Members that are read, so that a body in which one stands twice is unreadable.
 const READ: [&str; 12] = [
     "messages",
@@ -125,6 +128,9 @@ fn lead(mut cursor: Cursor<'_>, fields: Fields) -> Result<Opening, Unreadable> {
         if role != Role::System {
             return Ok(Opening { fields, lead, array, end: start, has_items: true });
         }
+        if lead.len() >= MAX_ITEMS {
+            return Err(cursor.fail("there are too many messages"));
+        }
         lead.push(span);
         more = cursor.more(b']')?;
     }
@@ -140,6 +146,9 @@ fn run(cursor: &mut Cursor<'_>, mut known: KnownRun, memory: Memory<'_>) -> Resu
     *cursor = Cursor::new(cursor.text(), base + known.len);
     let mut more = items.is_empty() || cursor.more(b']')?;
     while more {
+        if items.len() >= MAX_ITEMS {
+            return Err(cursor.fail("there are too many messages"));
+        }
         let span = cursor.value()?;
         let facts = memory.facts(cursor.raw(&span), chat_item::facts).map_err(|error| within(error, span.start))?;
         chain = chain_next(&chain, &facts.canonical);
@@ -266,6 +275,9 @@ mod corpus_tests;
 #[cfg(test)]
 #[path = "tests/chat_memo.rs"]
 mod memo_tests;
+#[cfg(test)]
+#[path = "tests/chat_order.rs"]
+mod order_tests;
 #[cfg(test)]
 #[path = "tests/chat_shapes.rs"]
 mod shape_tests;

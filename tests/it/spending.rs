@@ -36,20 +36,3 @@ async fn a_side_calls_own_answer_tells_the_rate_limit() {
         assert_eq!(side_calls(&provider).len() > made, followed, "{left}");
     }
 }
-
-/// Who compacts for itself gets no checkpoint in the same breath.
-#[tokio::test]
-async fn a_clients_own_compaction_starts_no_checkpoint() {
-    let settings = || Settings { behaviour: Behaviour::default().with_summaries(), ..Settings::default() };
-    for (question, starts) in
-        [("Go on.", true), ("Your task is to create a detailed summary of the conversation so far.", false)]
-    {
-        let (provider, proxy) = pair(settings(), SECTIONS).await;
-        let body = next_turn(&history("a", 8, 1_000), question);
-        let answer = post(proxy.proxy_addr, "k", &body).await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(!answer.actions().is_empty(), starts, "{question}");
-        assert_eq!(side_calls(&provider).is_empty(), !starts, "{question}");
-        assert_eq!(attempts(&provider)[0].body == body.to_string(), !starts, "{question}");
-    }
-}

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::excerpt::{last_line, one_line, split_at_char};
 use super::super::exchange::{Exchange, argument, words};
-use super::{PinKind, State, result_slots};
+use super::{PinKind, State, Worth, result_slots};
 use crate::wire::{Conversation, Role};
 
 /// Characters at the beginning of a result that say whether something was started.
@@ -121,6 +121,7 @@ fn started(exchange: &Exchange) -> Option<Task> {
     let status = last_line(exchange.answer(), 200);
     let state = State {
         kind: PinKind::Background,
+        worth: Worth::First,
         item: exchange.item,
         text: String::new(),
         shown: result_slots(exchange, SHOWN_CHARS),

@@ -3,7 +3,7 @@
 
 use super::super::excerpt::{one_line, split_at_char};
 use super::super::exchange::{Exchange, argument};
-use super::{PinKind, State, result_slots};
+use super::{PinKind, State, Worth, result_slots};
 
 /// An answer is recognised by how it begins: a file that talks about permissions is none.
 const LOOK_CHARS: usize = 240;
@@ -36,6 +36,11 @@ const ABOUT: &[&str] = &[
     "prompt",
 ];
 
+/// Tools besides whose result says what the user allowed.
+const ASKING: &[&str] =
+    &["exitplanmode", "enterplanmode", "planmoderespond", "requestpermission", "requestpermissions", "askpermission"];
+
+/// Sentences of harnesses that stand in place of a refused tool's result, as they begin.
 const REFUSALS: &[&str] = &[
     "the user doesn't want to proceed with this tool use",
     "the user doesn't want to take this action",
@@ -43,12 +48,17 @@ const REFUSALS: &[&str] = &[
     "rejected by user",
     "rejected by the user",
     "the user rejected",
+    "exec command rejected by user",
+    "command rejected by user",
+    "patch rejected by user",
     "user denied",
     "the user denied",
     "denied by user",
     "denied by the user",
     "user declined",
+    "user has declined",
     "the user declined",
+    "the user has declined",
     "user cancelled",
     "the user cancelled",
     "user canceled",
@@ -57,14 +67,15 @@ const REFUSALS: &[&str] = &[
     "permission denied by",
     "tool use was rejected",
     "permission to use",
-    "haven't granted it",
+    "claude requested permissions",
     "aborted by user",
     "user has specified a rule which prevents",
+    "the user has specified a rule which prevents",
 ];
-/// Each phrase has one of these: most results have none.
-const MARKS: &[&str] = &["user", "permission", "granted", "tool use was"];
+/// Sentences that say what the user allowed, as they begin; they count only in results of tools that ask.
 const APPROVALS: &[&str] = &[
     "user has approved",
+    "the user has approved",
     "the user approved",
     "user approved",
     "approved by user",
@@ -84,17 +95,15 @@ pub enum Verdict {
     Refused,
 }
 
-/// The verdict with which a result begins, if it begins with one.
+/// The verdict with which a result begins, if it begins with one. Any tool's result may hold such words further in.
 pub fn verdict(result: &str) -> Option<Verdict> {
     if !split_at_char(result, SHOWN_CHARS).1.is_empty() {
         return None;
     }
     let (start, _) = split_at_char(result.trim_start(), LOOK_CHARS);
     let start = start.to_lowercase().replace('\u{2019}', "'");
-    let says = |phrases: &[&str]| phrases.iter().any(|phrase| start.contains(phrase));
-    if !says(MARKS) {
-        return None;
-    }
+    let start = start.strip_prefix("error: ").unwrap_or(&start);
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| start.starts_with(phrase));
     match (says(REFUSALS), says(APPROVALS)) {
         (true, _) => Some(Verdict::Refused),
         (false, true) => Some(Verdict::Granted),
@@ -107,11 +116,13 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
     let mut states: Vec<State> = Vec::new();
     for exchange in exchanges {
         let Some(answer) = &exchange.result else { continue };
-        let kind = match verdict(&answer.text) {
-            Some(Verdict::Refused) => "refused",
-            Some(Verdict::Granted) => "approved",
-            None if QUESTIONS.contains(&exchange.tool().as_str()) => "answered",
-            None => continue,
+        let tool = exchange.tool();
+        let questions = QUESTIONS.contains(&tool.as_str());
+        let (kind, worth) = match verdict(&answer.text) {
+            Some(Verdict::Refused) => ("refused", Worth::First),
+            Some(Verdict::Granted) if questions || ASKING.contains(&tool.as_str()) => ("approved", Worth::Second),
+            _ if questions => ("answered", Worth::Second),
+            _ => continue,
         };
         let about = argument(&exchange.json(), ABOUT).unwrap_or_else(|| exchange.arguments.clone());
         let text = format!(
@@ -122,12 +133,12 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
         );
         let shown = result_slots(exchange, SHOWN_CHARS);
         match states.iter_mut().find(|state| state.text == text) {
-            // Said again: the later one shows it as well, and longer.
+            // Said again: the latest stands for all.
             Some(known) => {
                 known.item = exchange.item;
                 known.shown = shown;
             }
-            None => states.push(State { kind: PinKind::Permission, item: exchange.item, text, shown }),
+            None => states.push(State { kind: PinKind::Permission, worth, item: exchange.item, text, shown }),
         }
     }
     states.sort_by_key(|state| state.item);

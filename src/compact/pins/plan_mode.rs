@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::super::exchange::{Exchange, argument};
 use super::permission::{Verdict, verdict};
-use super::{PinKind, State, arguments_slot};
+use super::{PinKind, State, Worth, arguments_slot};
 
 const PLAN: &[&str] = &["plan", "response", "plan_text", "content"];
 const FILE: &[&str] = &["planFilePath", "plan_file_path", "plan_path", "planPath"];
@@ -46,7 +46,13 @@ pub fn state(exchanges: &[Exchange]) -> Option<State> {
     }
     let file = file.map_or(String::new(), |file| format!("\nPlan file: {file}"));
     let plan = plan.map_or(String::new(), |plan| format!("\nPlan:\n{plan}"));
-    Some(State { kind: PinKind::PlanMode, item: first?, text: format!("{}{file}{plan}", mode?), shown })
+    Some(State {
+        kind: PinKind::PlanMode,
+        worth: Worth::First,
+        item: first?,
+        text: format!("{}{file}{plan}", mode?),
+        shown,
+    })
 }
 
 fn file_in(answer: &str) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Skills that a tool loaded: their instructions stay in force after the result that brought them is gone.
 
 use super::super::exchange::{Exchange, argument};
-use super::{PinKind, State, result_slots};
+use super::{PinKind, State, Worth, result_slots};
 
 /// Characters up to which the result itself is left alone.
 const SHOWN_CHARS: usize = 40_000;
@@ -16,8 +16,13 @@ pub fn states(exchanges: &[Exchange]) -> Vec<State> {
     for exchange in exchanges {
         let (Some(name), Some(_)) = (loaded(exchange), &exchange.result) else { continue };
         let text = format!("Skill {name}:\n{}", exchange.answer());
-        let state =
-            State { kind: PinKind::Skill, item: exchange.item, text, shown: result_slots(exchange, SHOWN_CHARS) };
+        let state = State {
+            kind: PinKind::Skill,
+            worth: Worth::First,
+            item: exchange.item,
+            text,
+            shown: result_slots(exchange, SHOWN_CHARS),
+        };
         states.retain(|(known, _)| *known != name);
         states.push((name, state));
     }

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::super::exchange::{Exchange, argument};
-use super::{PinKind, State, arguments_slot};
+use super::{PinKind, State, Worth, arguments_slot};
 
 /// Tools that write the whole list at once (separators and case aside).
 const WHOLE: &[&str] = &[
@@ -56,7 +56,7 @@ fn whole(exchange: &Exchange) -> Option<State> {
         return None;
     }
     let text = list(&exchange.json())?;
-    Some(State { kind: PinKind::Todo, item: exchange.item, text, shown: arguments_slot(exchange) })
+    Some(State { kind: PinKind::Todo, worth: Worth::First, item: exchange.item, text, shown: arguments_slot(exchange) })
 }
 
 /// The list in a call's arguments; an empty list is a state as well. `None` where there is none (a mere look).
@@ -102,7 +102,7 @@ fn series(exchanges: &[Exchange]) -> Option<(State, usize)> {
     let lines: Vec<String> =
         tasks.iter().map(|task| format!("- #{} [{}] {}", task.id, task.status, task.subject)).collect();
     let text = if lines.is_empty() { "(the list is empty)".to_owned() } else { lines.join("\n") };
-    Some((State { kind: PinKind::Todo, item: first?, text, shown }, last))
+    Some((State { kind: PinKind::Todo, worth: Worth::First, item: first?, text, shown }, last))
 }
 
 fn create(tasks: &mut Vec<Task>, exchange: &Exchange) {

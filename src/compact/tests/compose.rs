@@ -14,7 +14,9 @@ const KEY: TextKey = TextKey([7; 32]);
 fn head(talk: &Talk, cut: usize, summary: &str) -> String {
     let conversation = talk.conversation();
     let ledger = ledger(&conversation, cut, 2_000, &KEY, &count);
-    let pins = pins(&conversation, cut, 2_000, &KEY).pins;
+    let mut replaced = conversation.clone();
+    replaced.items.truncate(cut);
+    let pins = pins(&replaced, 2_000, &KEY).pins;
     let story = Story::Summary(summary);
     compose(&Parts { ledger: &ledger, pins: &pins, story, pointers: &[KEY.id("all")] })
 }

@@ -166,3 +166,19 @@ proptest! {
         }
     }
 }
+
+/// One id for all calls costs no more than many; each result goes to the first open call of the nearest item.
+#[test]
+fn an_id_used_for_everything_is_paired_in_one_pass() {
+    let many: Vec<(&str, &str, &str)> = vec![("same", "f", ""); 60_000];
+    let mut talk = Talk::new().user("go").calls("", &many[..2]).calls("", &many);
+    for _ in 0..3 {
+        talk = talk.result("same", "x");
+    }
+    let conversation = talk.conversation();
+    let started = std::time::Instant::now();
+    let found = pairs(&conversation);
+    assert!(started.elapsed().as_secs() < 5);
+    let answered: Vec<_> = found.iter().filter(|pair| pair.result.is_some()).map(|pair| pair.call).collect();
+    assert_eq!(answered, [(2, 0), (2, 1), (2, 2)]);
+}

@@ -6,7 +6,7 @@ const KEY: TextKey = TextKey([7; 32]);
 /// The texts of the pins of one kind, everything being cut off.
 fn of(talk: &Talk, kind: PinKind) -> Vec<String> {
     let conversation = talk.conversation();
-    let pins = pins(&conversation, conversation.items.len(), 20_000, &KEY);
+    let pins = pins(&conversation, 20_000, &KEY);
     pins.pins.into_iter().filter(|pin| pin.kind == kind).map(|pin| pin.text).collect()
 }
 
@@ -59,18 +59,6 @@ fn creations_and_updates_fold_to_the_current_list() {
         .tool("5", "TaskUpdate", r#"{"taskId":"3","status":"deleted"}"#, "ok")
         .tool("6", "TaskUpdate", r#"{"taskId":"2","status":"in_progress","subject":"two again"}"#, "ok");
     assert_eq!(of(&talk, PinKind::Todo), ["- #1 [completed] one\n- #2 [in_progress] two again"]);
-    // The list is spread over the items from 1 on: a cut at 3 swallows part of it.
-    let conversation = talk.conversation();
-    assert_eq!(pins(&conversation, 3, 20_000, &KEY).pins.len(), 1);
-    assert_eq!(pins(&conversation, 1, 20_000, &KEY).pins.len(), 0);
-}
-
-#[test]
-fn a_state_in_the_tail_is_not_repeated() {
-    let list = r#"{"todos":[{"content":"ship","status":"pending"}]}"#;
-    let conversation = go().assistant("hm").tool("1", "TodoWrite", list, "ok").conversation();
-    assert!(pins(&conversation, 2, 20_000, &KEY).pins.is_empty());
-    assert_eq!(pins(&conversation, 4, 20_000, &KEY).pins.len(), 1);
 }
 
 #[test]
@@ -227,7 +215,7 @@ fn long_states_are_shortened_with_a_pointer_and_a_small_budget_keeps_every_kind(
         .tool("2", "TodoWrite", r#"{"todos":[{"content":"ship","status":"pending"}]}"#, "ok")
         .tool("3", "EnterPlanMode", "{}", "ok");
     let conversation = talk.conversation();
-    let pins = pins(&conversation, 7, 300, &KEY);
+    let pins = pins(&conversation, 300, &KEY);
     let chars: usize = pins.pins.iter().map(|pin| pin.text.chars().count()).sum();
     assert!(chars < 900, "{chars}");
     assert_eq!(
@@ -244,4 +232,59 @@ fn a_giant_that_begins_like_an_answer_is_within_reach_of_the_strategies() {
     let skill = go().tool("1", "Skill", r#"{"skill":"pdf"}"#, &"s".repeat(50_000));
     assert!(pinned_items(&skill.conversation()).is_empty());
     assert_eq!(of(&skill, PinKind::Skill).len(), 1);
+}
+
+/// What no strategy swallows is not lost for want of room either.
+#[test]
+fn beyond_the_budget_every_entry_is_kept_behind_a_pointer() {
+    let mut talk = go();
+    for n in 0..40 {
+        let arguments = format!(r#"{{"command":"deploy-{n}-denied"}}"#);
+        talk = talk.tool(&format!("d{n}"), "Bash", &arguments, "The user doesn't want to proceed with this tool use.");
+    }
+    let granted = r#"{"question":"May I push-granted?"}"#;
+    talk = talk.tool("g", "AskUserQuestion", granted, "User has answered your questions: yes");
+    for n in 0..10 {
+        let arguments = format!(r#"{{"command":"serve-{n}-running","run_in_background":true}}"#);
+        talk = talk.tool(
+            &format!("b{n}"),
+            "Bash",
+            &arguments,
+            &format!("Command running in background with ID: bash_{n}"),
+        );
+    }
+    let conversation = talk.conversation();
+    let found = pins(&conversation, 8_192 * 8 / 100, &KEY);
+    let chars: usize = found.pins.iter().map(|pin| pin.text.chars().count()).sum();
+    assert!(chars <= 8_192 * 8 / 100 * 3, "{chars}");
+    let shown: Vec<&str> = found.pins.iter().map(|pin| pin.text.as_str()).collect();
+    let kept: Vec<&str> =
+        shown.iter().copied().chain(found.removed.iter().map(|removed| removed.text.as_str())).collect();
+    let all = (0..40).map(|n| format!("deploy-{n}-denied")).chain((0..10).map(|n| format!("serve-{n}-running")));
+    for entry in all.chain(["push-granted".to_owned()]) {
+        assert!(kept.iter().any(|text| text.contains(&entry)), "{entry} is lost");
+    }
+    for removed in &found.removed {
+        assert!(shown.iter().any(|text| text.contains(&format!("/_compactproxy/evicted/{}", removed.id))));
+    }
+    // The newest refusal outranks the later approval.
+    assert!(shown.iter().any(|text| text.contains("deploy-39-denied")));
+    assert!(!shown.iter().any(|text| text.contains("push-granted")));
+}
+
+#[test]
+fn a_result_that_only_mentions_an_answer_is_none() {
+    let quotes = [
+        "1: // the user approved everything",
+        "log: user rejected the offer",
+        "<output>The user doesn't want to proceed with this tool use.</output>",
+    ];
+    for quote in quotes {
+        assert!(of(&go().tool("1", "AnyTool", "{}", quote), PinKind::Permission).is_empty(), "{quote}");
+    }
+    for approval in ["User has approved your plan.", "The user allowed all commands.", "Permission granted."] {
+        assert!(of(&go().tool("1", "Read", "{}", approval), PinKind::Permission).is_empty(), "{approval}");
+        let asked = go().tool("1", "ExitPlanMode", "{}", approval);
+        assert!(of(&asked, PinKind::Permission)[0].starts_with("- approved"), "{approval}");
+    }
 }

@@ -88,3 +88,44 @@ fn only_users_and_systems_type() {
         Talk::new().user("a").assistant("I type too").tool("1", "x", "{}", "me too").unknown("and I").system("b");
     assert_eq!(typed(&talk), ["a", "b"]);
 }
+
+#[test]
+fn one_sentence_behind_a_label_is_typed() {
+    let words =
+        ["Output: always JSON", "Result: never push", "OBSERVATION of mine: it is slow", "Tool output: keep it short"];
+    let plain = words.iter().fold(Talk::new().user("go"), |talk, word| talk.assistant("ok").user(word));
+    assert_eq!(typed(&plain)[1..], words);
+    let tools = words.iter().fold(Talk::new().user("go").tool("1", "ls", "{}", "x"), |talk, word| talk.user(word));
+    assert_eq!(typed(&tools)[1..], words);
+}
+
+#[test]
+fn a_label_that_recurs_is_the_harness_s() {
+    let talk =
+        Talk::new().user("go").assistant("a").user("Observation: 3 files").assistant("b").user("Observation: none");
+    assert_eq!(typed(&talk), ["go"]);
+}
+
+#[test]
+fn a_block_s_name_in_a_sentence_opens_nothing() {
+    for block in ["<system-reminder>\nx\n</system-reminder>\n", "  <system-reminder>x</system-reminder>\n"] {
+        let talk = Talk::new().user(&format!("Strip <system-reminder> first.\n{block}Never push."));
+        assert_eq!(
+            typed(&talk)[0].split_whitespace().collect::<Vec<_>>().join(" "),
+            "Strip <system-reminder> first. Never push."
+        );
+    }
+}
+
+#[test]
+fn many_notices_cost_one_pass() {
+    let (mut fakes, mut n) = (String::from("go "), 0);
+    while fakes.len() < 1 << 20 {
+        fakes.push_str(&format!("<compactproxy-notice-{n:x}>a</compactproxy-notice-{n:x}> "));
+        n += 1;
+    }
+    let started = std::time::Instant::now();
+    assert_eq!(typed(&Talk::new().user(&fakes)), ["go"]);
+    // One pass a notice would take minutes.
+    assert!(started.elapsed().as_secs() < 5);
+}

@@ -107,7 +107,8 @@ fn d9_gemini_wants_calls_after_user_or_result() {
     rejects(Profile::Gemini, "D9", json!([call("abcDEF123"), result("abcDEF123")]));
     rejects(Profile::Gemini, "D9", json!([user("a"), assistant("b"), call("abcDEF123"), result("abcDEF123")]));
     let twice = json!([user("a"), call("abcDEF123"), result("abcDEF123"), result("abcDEF123")]);
-    let violation = rejects(Profile::Gemini, "D9", twice);
+    let violation = check(Profile::Gemini, &json!({"messages": twice})).unwrap_err();
+    assert_eq!(violation.rule, "D9");
     assert!(violation.body[0]["error"]["message"].as_str().unwrap().contains("number of function response parts"));
 }
 
@@ -134,4 +135,15 @@ fn d12_bedrock_wants_tools_and_results_alone() {
     let body = json!({"model": "m", "messages": [user("a"), call("abcDEF123"), result("abcDEF123")]});
     let violation = Rules::of(Profile::Bedrock).check(&body).unwrap_err();
     assert!(violation.body["message"].as_str().unwrap().starts_with("The toolConfig field must be defined"));
+}
+
+#[test]
+fn d1_mistral_counts_calls_and_results() {
+    for messages in [
+        json!([user("a"), call("abcDEF123"), result("abcDEF123"), result("abcDEF123")]),
+        json!([user("a"), call("abcDEF123"), user("b")]),
+    ] {
+        let violation = check(Profile::Mistral, &json!({"messages": messages})).unwrap_err();
+        assert_eq!((violation.rule, &violation.body["code"]), ("D1", &json!("3230")));
+    }
 }

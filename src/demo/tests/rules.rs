@@ -71,6 +71,14 @@ fn c2_every_call_is_answered_before_any_other_role() {
 }
 
 #[test]
+fn one_result_closes_one_call() {
+    rejects("C1", json!([calls(&["c1"]), result("c1"), result("c1")]));
+    rejects("C1", json!([calls(&["c1", "c2"]), result("c1"), result("c1"), result("c2")]));
+    rejects("C2", json!([calls(&["c1", "c1"]), result("c1"), user(json!("b"))]));
+    accepts(json!([calls(&["c1", "c1"]), result("c1"), result("c1")]));
+}
+
+#[test]
 fn reused_ids_are_matched_with_the_call_before_them() {
     accepts(json!([calls(&["c1"]), result("c1"), calls(&["c1"]), result("c1")]));
 }

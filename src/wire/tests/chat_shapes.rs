@@ -241,3 +241,23 @@ fn an_error_tells_where_it_is() {
     let error = refused(body);
     assert!((44..body.len()).contains(&error.at), "{error}");
 }
+
+/// What is read has bounds; a body beyond them goes untouched.
+#[test]
+fn items_calls_and_parts_have_a_most() {
+    let array = |element: &str, count: usize| vec![element; count].join(",");
+    let reads =
+        |messages: String| read(format!(r#"{{"messages":[{messages}]}}"#).as_bytes(), &Memo::new(0), [0; 16]).is_ok();
+    let items = |count| array(r#"{"role":"user","content":""}"#, count);
+    let lead = |count| array(r#"{"role":"system"}"#, count);
+    let calls = |count| {
+        let calls = array(r#"{"id":"a","type":"function","function":{"name":"f","arguments":""}}"#, count);
+        format!(r#"{{"role":"assistant","tool_calls":[{calls}]}}"#)
+    };
+    let parts = |count| format!(r#"{{"role":"user","content":[{}]}}"#, array(r#"{"type":"text","text":""}"#, count));
+    assert!(reads(items(super::MAX_ITEMS)) && !reads(items(super::MAX_ITEMS + 1)));
+    assert!(reads(lead(super::MAX_ITEMS)) && !reads(lead(super::MAX_ITEMS + 1)));
+    let (most_calls, most_parts) = (super::chat_item::MAX_CALLS, super::chat_item::MAX_PARTS);
+    assert!(reads(calls(most_calls)) && !reads(calls(most_calls + 1)));
+    assert!(reads(parts(most_parts)) && !reads(parts(most_parts + 1)));
+}

@@ -1,0 +1,86 @@
+use bytes::Bytes;
+
+use super::*;
+use crate::compact::budget::Budget;
+use crate::compact::fixture::{Chat, Message, exchange, says, user};
+use crate::compact::render::render;
+use crate::compact::rows::TextKey;
+use crate::compact::tokens::Tokens;
+use crate::config::Strategies;
+use crate::wire::Conversation;
+use crate::wire::splice::splice;
+
+/// Calls `look` with the situation of a chat under some rows, nothing being configured.
+fn with<T>(chat: &Chat, known: &Known, look: impl FnOnce(&Situation) -> T) -> T {
+    let strategies = Strategies::default();
+    look(&Situation {
+        conversation: &chat.conversation(),
+        known,
+        strategies: &strategies,
+        budget: &Budget::new(&strategies, None, None),
+        calibration: 1.0,
+        key: &TextKey([3; 32]),
+        tokens: &Tokens::default(),
+        workspace: None,
+    })
+}
+
+fn words(seed: usize, count: usize) -> String {
+    (0..count).map(|n| format!("w{} ", (n * 7 + seed * 13) % 1_000)).collect()
+}
+
+fn bytes(chat: &Chat, conversation: &Conversation, known: &Known) -> Vec<u8> {
+    let body = Bytes::copy_from_slice(&chat.body);
+    splice(&body, render(conversation, known).edits).unwrap().concat()
+}
+
+/// Whatever the provider refuses, the next attempt is another request, until there is none.
+#[test]
+fn refused_again_and_again_recovery_goes_deeper_and_ends() {
+    let mut messages: Vec<Message> = vec![user("Fix the build.")];
+    for n in 0..12 {
+        messages.extend(exchange(&format!("c{n}"), "bash", &words(n, 900)));
+    }
+    messages.push(says("done"));
+    messages.push(user("And the tests?"));
+    let chat = Chat::new(&messages);
+    let mut known = Known::default();
+    let mut sent = Vec::new();
+    let mut rungs = 0;
+    loop {
+        let step = with(&chat, &known, |situation| {
+            sent.push(bytes(&chat, situation.conversation, situation.known));
+            let goal = goal(&Sizes::default(), situation.load().tokens, None);
+            match start(situation, goal) {
+                Step::Summarize { cut } => finish(situation, goal, Some((cut, Source::Digest))),
+                step => step,
+            }
+        });
+        let Step::Send(rung) = step else { break };
+        assert!(with(&chat, &known, |situation| situation.applies(&rung.checkpoint)));
+        known.active = Some(Arc::new(rung.checkpoint));
+        rungs += 1;
+        assert!(rungs < 10, "no end");
+    }
+    assert!(rungs >= 2, "{rungs}");
+    assert_eq!(sent.iter().collect::<std::collections::HashSet<_>>().len(), sent.len(), "the same bytes again");
+}
+
+#[test]
+fn results_are_shortened_first_and_short_words_of_the_user_never() {
+    let mut messages = vec![user("Fix the build."), user(&words(1, 2_500)), says("ok"), user(&words(2, 380))];
+    messages.extend(exchange("c1", "bash", &words(3, 9_000)));
+    messages.extend([says("done"), user(&words(4, 2_500)), says("hm"), user("Go on.")]);
+    let chat = Chat::new(&messages);
+    let edited = |target: u64, limit: u64| -> Vec<usize> {
+        with(&chat, &Known::default(), |situation| {
+            let rung = shortened(situation, untouched(situation).unwrap(), Goal { target, limit }).unwrap();
+            rung.checkpoint.edits.iter().map(|(item, _)| *item).collect()
+        })
+    };
+    let all = with(&chat, &Known::default(), |situation| situation.load().tokens);
+    // The result alone brings it below the limit: the target is not worth a user's words.
+    assert_eq!(edited(all / 10, all * 9 / 10), [5]);
+    // The impossible: everything long is shortened, nothing short.
+    assert_eq!(edited(0, 200), [1, 5, 7]);
+}
