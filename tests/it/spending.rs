@@ -5,7 +5,7 @@ use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, summary};
 use compactproxy::demo::window::Limit;
 use serde_json::json;
 
-use crate::support::chat::{attempts, history, next_turn, pair, post, side_calls};
+use crate::support::chat::{history, pair, post, side_calls};
 
 const SECTIONS: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
 
