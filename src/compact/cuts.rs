@@ -92,12 +92,7 @@ pub fn cut_for_messages(conversation: &Conversation<'_>, keep_messages: usize) -
     cut(conversation, keep_messages as u64, cost)
 }
 
-/// How many messages the conversation has: elements that are neither system messages nor reasoning.
-pub fn messages(conversation: &Conversation<'_>) -> usize {
-    conversation.items.iter().filter(|item| is_message(&item.facts)).count()
-}
-
-/// Whether an item counts as a message.
+/// Whether an item counts as a message: it is neither a system message nor reasoning.
 pub fn is_message(facts: &Facts) -> bool {
     facts.role != Role::System && !is_reasoning(facts)
 }

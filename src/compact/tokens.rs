@@ -404,11 +404,6 @@ impl Calibration {
     pub fn factor(&self) -> f64 {
         if self.factor.is_finite() { self.factor.clamp(Self::MIN, Self::MAX) } else { 1.0 }
     }
-
-    /// An estimate in the provider's tokens, rounded up.
-    pub fn apply(&self, estimate: u64) -> u64 {
-        (estimate as f64 * self.factor()).ceil() as u64
-    }
 }
 
 #[cfg(test)]
