@@ -39,6 +39,8 @@ pub fn start(format: Option<LogFormat>) {
     let named = variable(FORMAT_VARIABLE);
     let format = format.or_else(|| named.as_deref()?.parse().ok()).unwrap_or_default();
     let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter(directives.as_deref()));
+    // Its own complaint about a closed stderr would be a panic, and the end of the thread that wanted to log.
+    let lines = lines.log_internal_errors(false);
     // An error means that logging was started before, by a test or an embedding program: theirs stands.
     let _ = match format {
         LogFormat::Human => lines.try_init(),
