@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{CompactArgs, Failure};
 use crate::compact::budget::{Budget, Learned, Window};
+use crate::compact::calibration::Calibration;
 use crate::compact::client_compaction::asks_for_it;
 use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
 use crate::compact::render::render;
@@ -97,7 +98,9 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
         known: &known,
         strategies: &strategies,
         budget: &budget,
-        calibration: store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
+        calibration: store
+            .calibration(&tenant, upstream, &model)
+            .map_or(1.0, |factor| Calibration::of(factor).factor()),
         key: &store.text_key(&tenant),
         tokens: &Tokens::for_model(Some(&model)),
         workspace: folder.as_deref(),

@@ -2,7 +2,8 @@
 
 use crate::config::{Auto, CompactionSettings, Keep, PruneSettings, Strategies, TruncateSettings, WindowLimits};
 
-use super::tokens::{Calibration, PER_MESSAGE};
+use super::calibration::Calibration;
+use super::tokens::PER_MESSAGE;
 
 /// A model's context window in tokens; `input <= total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -6,6 +6,7 @@
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
 pub mod budget;
+pub mod calibration;
 pub mod client_compaction;
 pub mod compose;
 pub mod cuts;

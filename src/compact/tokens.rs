@@ -1,13 +1,13 @@
 //! Counting input tokens: exact BPE counts of texts, estimates for everything around them.
 //!
-//! All counts are uncalibrated; [`Calibration`] is a factor that the caller applies. A count never
+//! All counts are uncalibrated; [`Calibration`](super::calibration::Calibration) is a factor that the caller applies. A count never
 //! exceeds [`bound`], so what cannot reach a threshold by its bytes need not be counted at all.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tiktoken_rs::CoreBPE;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -44,12 +44,6 @@ enum Vocabulary {
     O200k,
     /// GPT-4 and GPT-3.5.
     Cl100k,
-}
-
-/// How far reported usage is from the estimates: a factor learned from answers, kept in `0.5..=3.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calibration {
-    factor: f64,
 }
 
 /// Upper bound of [`Tokens::total`] from lengths alone: a token has at least one byte.
@@ -366,43 +360,6 @@ fn ends_piece(before: Class, next: Class) -> bool {
         (Letter, _) => !matches!(next, Letter | Apostrophe),
         (Digit, _) => next != Digit,
         (Apostrophe | Slash | Punctuation, _) => next == Digit,
-    }
-}
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self { factor: 1.0 }
-    }
-}
-
-impl Calibration {
-    pub const MIN: f64 = 0.5;
-    pub const MAX: f64 = 3.0;
-
-    /// Weight of a new pair against all before it.
-    const WEIGHT: f64 = 0.3;
-
-    /// Requests smaller than this say more about fixed costs than about the text: not learned from.
-    const LEAST: u64 = 500;
-
-    /// A factor learned before.
-    pub fn of(factor: f64) -> Self {
-        Self { factor }
-    }
-
-    /// Learns from one answer: what was estimated for the request as sent, and the input tokens that the
-    /// provider reported for it (cached ones included).
-    pub fn observe(&mut self, estimated: u64, reported: u64) {
-        if estimated < Self::LEAST || reported == 0 {
-            return;
-        }
-        let ratio = (reported as f64 / estimated as f64).clamp(Self::MIN, Self::MAX);
-        self.factor = self.factor() + Self::WEIGHT * (ratio - self.factor());
-    }
-
-    /// The factor, within its bounds also when it was read from a damaged row.
-    pub fn factor(&self) -> f64 {
-        if self.factor.is_finite() { self.factor.clamp(Self::MIN, Self::MAX) } else { 1.0 }
     }
 }
 

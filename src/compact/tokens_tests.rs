@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::compact::calibration::Calibration;
 use crate::compact::fixture::{Chat, Message, call, result, says, user};
 use crate::wire::{Dialect, Item, Role, Slot};
 
@@ -227,5 +228,5 @@ fn calibration_learns_and_survives_damage() {
     assert!((read.factor() - calibration.factor()).abs() < 1e-9);
     let damaged: Calibration = serde_json::from_str(r#"{"factor":1e300}"#).unwrap();
     assert_eq!(damaged.factor(), Calibration::MAX);
-    assert_eq!(Calibration { factor: f64::NAN }.factor(), 1.0);
+    assert_eq!(Calibration::of(f64::NAN).factor(), 1.0);
 }

@@ -12,6 +12,7 @@ use super::budget::Permit;
 use super::compaction::Compactor;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
+use crate::compact::calibration::Calibration;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
@@ -96,7 +97,10 @@ impl Origin {
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
             told_total: None,
-            calibration: compactor.store.calibration(&tenant, upstream, &model).unwrap_or(1.0),
+            calibration: compactor
+                .store
+                .calibration(&tenant, upstream, &model)
+                .map_or(1.0, |factor| Calibration::of(factor).factor()),
             key: compactor.store.text_key(&tenant),
             tokens: Tokens::for_model(Some(&model)),
             workspace: workspace(&strategies, tenant),

@@ -1,4 +1,4 @@
-//! Numbers learned from answers: calibration of token estimates, windows, verified tenants.
+//! Numbers learned from answers: calibration of token estimates, windows.
 //! Read from memory, written behind; they expire.
 
 use super::Tenant;
@@ -58,10 +58,6 @@ pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> Le
 
 pub(super) fn window_id(key: &WindowKey<'_>) -> LearnedId {
     id("compactproxy 2025 window", key.tenant, &[key.upstream, key.path, key.model, key.betas])
-}
-
-pub(super) fn verified_id(tenant: &Tenant) -> LearnedId {
-    id("compactproxy 2025 verified", tenant, &[])
 }
 
 fn id(kind: &str, tenant: &Tenant, parts: &[&str]) -> LearnedId {
@@ -154,6 +150,5 @@ mod tests {
         assert_ne!(calibration_id(&a, "um", ""), calibration_id(&a, "u", "m"));
         let key = WindowKey { tenant: &a, upstream: "u", path: "p", model: "m", betas: "" };
         assert_ne!(window_id(&key), window_id(&WindowKey { betas: "b", ..key }));
-        assert_ne!(verified_id(&a), verified_id(&b));
     }
 }

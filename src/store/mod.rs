@@ -36,7 +36,7 @@ use crate::wire::Digest;
 
 use commit::Ticket;
 pub use learned::{LearnedWindow, WindowKey};
-use learned::{Value, calibration_id, verified_id, window_id};
+use learned::{Value, calibration_id, window_id};
 use notes::Note;
 use reader::Query;
 use shared::{Shared, now};
@@ -348,15 +348,6 @@ impl Store {
 
     pub fn learn_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
         self.learn(window_id(key), Value { factor: None, window });
-    }
-
-    /// Whether an upstream has answered this tenant's JWT with 2xx.
-    pub fn is_verified(&self, tenant: &Tenant) -> bool {
-        self.shared.learned().get(&verified_id(tenant), now()).is_some()
-    }
-
-    pub fn mark_verified(&self, tenant: &Tenant) {
-        self.learn(verified_id(tenant), Value::default());
     }
 
     fn learn(&self, id: learned::LearnedId, value: Value) {

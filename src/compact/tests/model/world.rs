@@ -5,13 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::compact::budget::{Budget, Window};
+use crate::compact::calibration::Calibration;
 use crate::compact::estimate;
 use crate::compact::head::{self, Source};
 use crate::compact::ladder::{self, Goal, Rung, Step};
 use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::{Rendering, render};
 use crate::compact::rows::{Checkpoint, Known, Removed, TextKey};
-use crate::compact::tokens::{Calibration, Tokens};
+use crate::compact::tokens::Tokens;
 use crate::config::Strategies;
 use crate::store::{Batch, CommitError, Stage};
 use crate::wire::memo::Memo;
