@@ -110,6 +110,9 @@ pub struct Known {
     pub prepared: Option<Arc<Checkpoint>>,
     /// How many leading items were forwarded before: what went whole then stays whole (L5).
     pub seen: usize,
+    /// The store could not be asked for all of it. What is here applies; nothing new may be planned on it, since
+    /// a row that was not seen would be contradicted (L4).
+    pub incomplete: bool,
 }
 
 impl Checkpoint {

@@ -96,7 +96,8 @@ impl Compactor {
             may_overflow: false,
             origin: Arc::clone(&origin),
         };
-        let may_plan = origin.proof == Proof::Known && rewritten && !client_compaction::asks_for_it(&conversation);
+        let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete;
+        let may_plan = plannable && !client_compaction::asks_for_it(&conversation);
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
         }

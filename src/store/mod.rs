@@ -219,7 +219,7 @@ impl Store {
     }
 
     /// What is stored of a conversation, by its chain digests in order. Asks the database only for
-    /// what memory has no answer to; what cannot be read in time counts as absent this once.
+    /// what memory has no answer to; what cannot be read in time is absent this once, and the answer incomplete.
     pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
         let missing = match self.shared.memory().known(tenant, chain, Instant::now()) {
             Ok(known) => return known,
@@ -227,7 +227,7 @@ impl Store {
         };
         match self.load(tenant, missing.digests.clone()).await {
             Some(loaded) => self.shared.memory().known_with(tenant, chain, (&missing, loaded)),
-            None => self.shared.memory().known_alone(tenant, chain),
+            None => Known { incomplete: true, ..self.shared.memory().known_alone(tenant, chain) },
         }
     }
 

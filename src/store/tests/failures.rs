@@ -215,3 +215,15 @@ async fn without_a_file_everything_is_volatile() {
     assert_eq!(store.text(&removed.id).await.unwrap().as_deref(), Some("held text"));
     store.close().await;
 }
+
+#[tokio::test]
+async fn what_could_not_be_read_leaves_the_answer_incomplete() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 4);
+    f.commit(evicting(&turns, "x")).await.unwrap();
+    assert!(!f.known(&turns).await.incomplete);
+    let store = f.another().await;
+    store.shared.set_unreadable();
+    let known = store.known(&f.tenant, &turns).await;
+    assert!(known.incomplete && known.evictions.is_empty());
+}
