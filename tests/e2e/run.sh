@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # End-to-end suite with real clients: an unmodified openai SDK through the release build of the proxy to the
 # strict embedded provider. Only loopback, free ports, a folder of its own; nothing outlives it.
-# Needs `cargo build --release --bins --examples`; COMPACTPROXY_BUILD=target/debug runs another build.
+# Needs `cargo build --release` and `cargo build --examples` (the provider's speed does not matter, and the tests have
+# built it); COMPACTPROXY_BUILD=target/debug runs another build of the proxy.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -10,9 +11,9 @@ build=${COMPACTPROXY_BUILD:-target/release}
 venv=target/e2e-venv
 requirements=tests/e2e/requirements.txt
 
-for program in "$build/compactproxy" "$build/examples/strict_provider"; do
+for program in "$build/compactproxy" target/debug/examples/strict_provider; do
     if [[ ! -x $program ]]; then
-        echo "missing $program: cargo build --release --bins --examples" >&2
+        echo "missing $program: cargo build --release && cargo build --examples" >&2
         exit 2
     fi
 done

@@ -111,7 +111,7 @@ class Provider(Program):
     """The strict provider with its scripted model."""
 
     def __init__(self, folder, steps):
-        binary = program("examples/strict_provider")
+        binary = str(ROOT / "target/debug/examples/strict_provider")
         args = [binary, "--window", str(WINDOW), "--steps", str(steps)]
         super().__init__(args, "stdout", folder / "provider.log")
         self.address = self.listening[0]
