@@ -1,5 +1,7 @@
 //! Which tools' results are left alone, and how a result finds its tool's name.
 
+use std::sync::LazyLock;
+
 use crate::config::glob;
 use crate::wire::Conversation;
 
@@ -11,7 +13,10 @@ use crate::wire::Conversation;
 /// …), whose output has no bound; search (`grep*`, `Glob`, `search_files`, …), which counts matches but not
 /// their length; the web and browsers; sub-agents (`Task`, `task`); and `read_many_files`, which joins every
 /// file that a glob names: each can be read again by itself.
-pub const SHIPPED: &[&str] = &[
+pub static SHIPPED: LazyLock<Vec<&str>> = LazyLock::new(|| [BOUNDED, NEVER_PRUNED].concat());
+
+/// Tools that bound their results themselves; these may be pruned once they are old.
+const BOUNDED: &[&str] = &[
     // Readers with a line range or a window of their own: an evicted page would be read again at once.
     "read_file",
     "read_files",
@@ -56,33 +61,6 @@ pub const SHIPPED: &[&str] = &[
     "list",
     "ls",
     "LS",
-    // Memory and session look-ups: small pages of what compaction itself put aside.
-    "memory_*",
-    "session_*",
-    "save_memory",
-    "memory",
-    // Plans, todo lists and skills: short, and pinned by the other strategies.
-    "todo_*",
-    "todowrite",
-    "todoread",
-    "TodoWrite",
-    "TodoRead",
-    "write_todos",
-    "read_todos",
-    "update_plan",
-    "task_tracker",
-    "TaskCreate",
-    "TaskUpdate",
-    "TaskGet",
-    "TaskList",
-    "EnterPlanMode",
-    "ExitPlanMode",
-    "plan_mode_respond",
-    "Skill",
-    "skill",
-    "activate_skill",
-    "invoke_skill",
-    "load_skill",
     // Signs of life: a word or two.
     "think",
     "finish",
@@ -90,14 +68,16 @@ pub const SHIPPED: &[&str] = &[
     "submit_and_exit",
 ];
 
-/// Tools whose older results are never pruned: look-ups of what was put aside, plans and skills in force.
-/// File reads are not here: a pruned read keeps its head, its tail and a pointer to the exact text, and the
-/// file can be read again.
+/// The part of [`SHIPPED`] whose older results are never pruned either: look-ups of what was put aside, plans
+/// and skills in force. File reads are not here: a pruned read keeps its head, its tail and a pointer to the
+/// exact text, and the file can be read again.
 pub const NEVER_PRUNED: &[&str] = &[
+    // Memory and session look-ups: small pages of what compaction itself put aside.
     "memory_*",
     "session_*",
     "save_memory",
     "memory",
+    // Plans, todo lists and skills: short, and pinned by the other strategies.
     "todo_*",
     "todowrite",
     "todoread",
