@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Uri};
+use http::HeaderMap;
 use serde_json::json;
 
 use super::{CompactArgs, Failure};
@@ -21,9 +21,7 @@ use crate::proxy::{origin, workspace};
 use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
-use crate::wire::{Conversation, Dialect, Digest, openai_chat};
-
-const PATH: &str = "/v1/chat/completions";
+use crate::wire::{self, Conversation, Dialect, Digest};
 
 /// What is reported of a body, and what goes out in its place.
 struct Compacted {
@@ -47,8 +45,8 @@ pub fn run(config: Config, args: CompactArgs) -> Result<(), Failure> {
     let body = Bytes::from(body);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
     let compacted = match args.dialect() {
-        Dialect::Chat => runtime.block_on(compact(&config, &body)),
-        Dialect::Responses | Dialect::Messages => Compacted::original("this version rewrites only chat bodies"),
+        dialect if dialect.is_read() => runtime.block_on(compact(&config, dialect, &body)),
+        _ => Compacted::original("this version rewrites only chat bodies"),
     };
     let sent = compacted.pieces.map_or_else(|| body.to_vec(), |pieces| pieces.concat());
     let report = json!({
@@ -63,7 +61,7 @@ pub fn run(config: Config, args: CompactArgs) -> Result<(), Failure> {
     super::print(&sent)
 }
 
-async fn compact(config: &Config, body: &Bytes) -> Compacted {
+async fn compact(config: &Config, dialect: Dialect, body: &Bytes) -> Compacted {
     if !config.compacts() {
         return Compacted::original("no strategy is on");
     }
@@ -72,9 +70,9 @@ async fn compact(config: &Config, body: &Bytes) -> Compacted {
         return Compacted::original("the store cannot be opened");
     };
     let memo = Memo::new(0);
-    let compacted = match openai_chat::read(body, &memo, [0; 16]) {
+    let compacted = match wire::read(dialect, body, &memo, [0; 16]) {
         Ok(conversation) => with_store(config, &store, body, &conversation).await,
-        Err(_) => Compacted::original("the body does not read as a chat request"),
+        Err(_) => Compacted::original("the body does not read as a request of this API"),
     };
     store.close().await;
     compacted
@@ -82,7 +80,7 @@ async fn compact(config: &Config, body: &Bytes) -> Compacted {
 
 async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversation: &Conversation<'_>) -> Compacted {
     let model = conversation.fields.model.clone().unwrap_or_else(|| "".into());
-    let (upstream, path) = destination(config);
+    let (upstream, path) = destination(config, conversation.dialect);
     let subject = Subject { model: &model, upstream, path: &path, headers: &HeaderMap::new() };
     let strategies = config.strategies(&subject);
     let tenant = store.tenant(&[b"single"]);
@@ -139,13 +137,14 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
 }
 
 /// The upstream that serving would choose for such a body, and the path there.
-fn destination(config: &Config) -> (&str, String) {
+fn destination(config: &Config, dialect: Dialect) -> (&str, String) {
+    let asked = format!("/v1{}", dialect.path());
     let routes = config.upstreams.iter().map(|upstream| Route::new(Arc::clone(upstream)));
     let routes = routes.collect::<Result<Vec<_>, _>>().unwrap_or_default();
-    let index = route::choose(&routes, PATH, &HeaderMap::new());
+    let index = route::choose(&routes, &asked, &HeaderMap::new());
     let upstream = config.upstreams.get(index).map_or("", |upstream| &*upstream.name);
-    let target = routes.get(index).and_then(|route| route.target(&Uri::from_static(PATH)));
-    (upstream, target.map_or_else(|| PATH.to_owned(), |target| target.path().to_owned()))
+    let target = routes.get(index).and_then(|route| route.target(&asked.parse().ok()?));
+    (upstream, target.map_or_else(|| asked.clone(), |target| target.path().to_owned()))
 }
 
 /// Keeps what is removed as serving does: in the workspace too, where one is configured.
@@ -169,6 +168,6 @@ mod tests {
             |name, api| format!("[[upstream]]\nname = \"{name}\"\nbase_url = \"http://h/api\"\napi = \"{api}\"\n");
         let file = upstream("claude", "anthropic") + &upstream("gpt", "openai") + &upstream("other", "chat");
         let config = Config::parse(&file, &|_| None).unwrap();
-        assert_eq!(destination(&config), ("gpt", "/api/v1/chat/completions".to_owned()));
+        assert_eq!(destination(&config, Dialect::Chat), ("gpt", "/api/v1/chat/completions".to_owned()));
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::wire::conversation::Fields;
-use crate::wire::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind};
+use crate::wire::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind, Standing};
 
 use super::Cut;
 
@@ -233,6 +233,8 @@ impl Writer {
         let chain = *blake3::Hasher::new().update(&before).update(&canonical).finalize().as_bytes();
         let facts = Facts {
             role,
+            standing: Standing::Plain,
+            signed: Vec::new(),
             text_bytes: self.bytes.len() - media_bytes,
             slots: self.slots,
             calls,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
-use crate::wire::{Role, SlotKind};
+use crate::wire::{Role, Sight, SlotKind};
 
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
@@ -78,7 +78,8 @@ pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
 
 /// The rungs that need no model.
 pub fn start(situation: &Situation, goal: Goal) -> Step {
-    if situation.calibrated(situation.overhead()) >= goal.limit || situation.conversation.items.is_empty() {
+    let nothing = situation.conversation.items.is_empty() || situation.conversation.sight() == Sight::Partial;
+    if nothing || situation.calibrated(situation.overhead()) >= goal.limit {
         return Step::Hopeless;
     }
     let trimmed = trimmed(situation);

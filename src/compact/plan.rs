@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::config::{EvictionSettings, Strategies};
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, Sight};
 
 use super::budget::Budget;
 use super::evict::{Evictor, evictions};
@@ -163,6 +163,9 @@ pub fn plan(situation: &Situation) -> Proposal {
     let mut proposal = Proposal::default();
     let mut known = situation.known.clone();
     first_sight(situation, &mut known, &mut proposal);
+    if situation.conversation.sight() == Sight::Partial {
+        return proposal;
+    }
 
     let messages = estimate::messages(situation.conversation, known.active.as_deref());
     let bound = situation.calibrated(estimate::bound(&situation.with(&known)));

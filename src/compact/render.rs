@@ -5,10 +5,10 @@
 use bytes::Bytes;
 
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, Item, SlotKind, openai_chat};
+use crate::wire::{Conversation, SlotKind};
 
 use super::estimate::in_force;
-use super::rows::{Checkpoint, Head, Known};
+use super::rows::{Checkpoint, Head, Known, Replacement};
 
 /// The edits that bring a body to the form its activated rows ask for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
     for (index, item) in conversation.items.iter().enumerate().skip(upto) {
         let eviction = known.evictions.get(&item.chain).map(|eviction| &**eviction);
         for replacement in in_force(active, eviction, index) {
-            let Some(edit) = replace(item, replacement.slot, &replacement.text) else { continue };
+            let Some(edit) = replace(conversation, index, replacement) else { continue };
             rendering.edits.push(edit);
             rendering.evicted |= eviction.is_some_and(|row| row.replacements.contains(replacement));
         }
@@ -51,14 +51,16 @@ fn fits(checkpoint: &Checkpoint, conversation: &Conversation) -> bool {
     upto <= checkpoint.covers && checkpoint.covers <= conversation.items.len()
 }
 
-fn replace(item: &Item, slot: usize, text: &str) -> Option<Edit> {
-    let slot = item.facts.slots.get(slot)?;
+fn replace(conversation: &Conversation, index: usize, replacement: &Replacement) -> Option<Edit> {
+    let item = conversation.items.get(index)?;
+    let slot = item.facts.slots.get(replacement.slot)?;
     match slot.kind {
         SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) => {}
         SlotKind::Reasoning | SlotKind::Other => return None,
     }
     let start = item.span.start;
-    Some(Edit { span: start + slot.span.start..start + slot.span.end, with: openai_chat::replacement(slot, text) })
+    let with = conversation.replacement(index, slot, &replacement.text);
+    Some(Edit { span: start + slot.span.start..start + slot.span.end, with })
 }
 
 /// What takes the place of the first items.
@@ -78,12 +80,12 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> O
     let next = conversation.items.get(head.upto).filter(|_| head.upto < checkpoint.covers);
     let text = format!("{}\n\n", head.text);
     if let Some(next) = next
-        && let Some(folded) = openai_chat::fold_into(conversation, head.upto, &text)
+        && let Some(folded) = conversation.fold_into(head.upto, &text)
     {
         let instead = Edit { span: start..next.span.start, with: Bytes::new() };
         return Some(Place { instead, folded: Some(folded) });
     }
-    let instead = Edit { span: start..last.span.end, with: openai_chat::user_message(&head.text).into() };
+    let instead = Edit { span: start..last.span.end, with: conversation.head_message(head.upto, &head.text).into() };
     Some(Place { instead, folded: None })
 }
 

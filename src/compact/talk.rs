@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use crate::wire::conversation::Fields;
-use crate::wire::{Call, Conversation, Dialect, Facts, Item, Media, Role, Slot, SlotKind};
+use crate::wire::{Call, Conversation, Dialect, Facts, Item, Media, Role, Slot, SlotKind, Standing};
 
 /// A list of messages in the making.
 #[derive(Clone, Debug, Default)]
@@ -235,6 +235,8 @@ impl Message {
             calls: self.calls.clone(),
             results: self.results.clone(),
             media: self.media.clone(),
+            standing: Standing::Plain,
+            signed: Vec::new(),
             text_bytes: self.json.len() + 1 - media,
             canonical: *blake3::hash(self.json.as_bytes()).as_bytes(),
             tokens: OnceLock::new(),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compact::calibration::Calibration;
 use crate::compact::fixture::{Chat, Message, call, result, says, user};
-use crate::wire::{Dialect, Item, Role, Slot};
+use crate::wire::{Dialect, Item, Role, Slot, Standing};
 
 fn exact(text: &str) -> u64 {
     Vocabulary::O200k.core().unwrap().encode_ordinary(text).len() as u64
@@ -142,6 +142,8 @@ fn other_slots() {
         calls: Vec::new(),
         results: Vec::new(),
         media: Vec::new(),
+        standing: Standing::Plain,
+        signed: Vec::new(),
         text_bytes: body.len(),
         canonical: [0; 32],
         tokens: OnceLock::new(),

@@ -23,6 +23,8 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 
+use crate::wire::Dialect;
+
 pub use expand::Environment;
 pub use policy::glob;
 pub use problems::{Problem, Problems};
@@ -87,6 +89,18 @@ pub enum Api {
     Openai,
     Anthropic,
     Auto,
+}
+
+impl Api {
+    /// The dialect in which a side call speaks to such an upstream; `None` where any may be spoken.
+    pub fn dialect(self) -> Option<Dialect> {
+        match self {
+            Self::Chat | Self::Openai => Some(Dialect::Chat),
+            Self::Responses => Some(Dialect::Responses),
+            Self::Messages | Self::Anthropic => Some(Dialect::Messages),
+            Self::Auto => None,
+        }
+    }
 }
 
 /// A string that never shows in `Debug` or logs.

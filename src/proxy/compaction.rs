@@ -27,7 +27,7 @@ use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim
 use crate::config::{Config, TenantRule};
 use crate::store::{Batch, CommitError, Health, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
@@ -73,7 +73,7 @@ impl Compactor {
     pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
         let body = self.decode(&mut incoming).await?;
         let identity = self.identify(&incoming)?;
-        let conversation = self.read(&body, identity.tenant).await?;
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         if chain.is_empty() {
             return None;
@@ -97,7 +97,8 @@ impl Compactor {
             origin: Arc::clone(&origin),
         };
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete;
-        let may_plan = plannable && !client_compaction::asks_for_it(&conversation);
+        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
+        let may_plan = plannable && turn && !client_compaction::asks_for_it(&conversation);
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
         }
@@ -115,7 +116,7 @@ impl Compactor {
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
     pub async fn pass(&self, mut incoming: Incoming<'_>) {
         let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
-        let Some(conversation) = self.read(&body, identity.tenant).await else { return };
+        let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         self.remember(&identity, &chain);
     }
@@ -156,15 +157,15 @@ impl Compactor {
     }
 
     /// Reads a body, off the event loop where it is long and new.
-    async fn read<'b>(&self, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
+    async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
         let salt = tenant.0;
-        if let Some(conversation) = openai_chat::read_known(body, &self.memo, salt, INLINE_BYTES) {
+        if let Some(conversation) = wire::read_known(dialect, body, &self.memo, salt, INLINE_BYTES) {
             return Some(conversation);
         }
         let (memo, shared) = (Arc::clone(&self.memo), body.clone());
-        let read = move || openai_chat::read(&shared, &memo, salt).is_ok();
+        let read = move || wire::read(dialect, &shared, &memo, salt).is_ok();
         self.workers.run(read).await.filter(|read| *read)?;
-        openai_chat::read(body, &self.memo, salt).ok()
+        wire::read(dialect, body, &self.memo, salt).ok()
     }
 
     /// Proposes rows, waits for a summary where the request would overflow, commits.

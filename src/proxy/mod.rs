@@ -185,7 +185,7 @@ async fn forward(
     let exchange = Exchange { shard: &shard, index: target.index, route, clients, dialect: target.dialect };
     let call = route::model_call(route.upstream.api, request.method(), target.uri.path());
     let look = match (call, &shard.proxy.compactor) {
-        (Some(Dialect::Chat), Some(_)) => {
+        (Some(dialect), Some(_)) if dialect.is_read() => {
             intake::permits(request.headers(), request.uri().query(), shard.proxy.config.server.max_body_bytes)
         }
         _ => Look::Away,
@@ -285,7 +285,8 @@ impl Exchange<'_> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
         let (shard, index) = (self.shard, self.index);
         let permit = vec![Arc::clone(&intake.permit)];
-        let incoming = origin::Incoming { shard, index, parts, body: intake.body.clone(), permit };
+        let incoming =
+            origin::Incoming { shard, index, parts, dialect: self.dialect?, body: intake.body.clone(), permit };
         match look {
             Look::Rewrite => compactor.look(incoming).await,
             Look::Remember => {

@@ -20,7 +20,7 @@ use crate::config::{Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{self, Conversation, Dialect, Digest};
 
 /// New bytes from which on reading, counting and cutting go to another thread.
 pub const INLINE_BYTES: usize = 64 * 1024;
@@ -35,6 +35,7 @@ pub struct Origin {
     pub headers: HeaderMap,
     /// Target at the upstream.
     pub uri: http::Uri,
+    pub dialect: Dialect,
     /// The decoded body.
     pub body: Bytes,
     /// The share of the buffer cap that the body has, and its decoded copy.
@@ -67,6 +68,7 @@ pub struct Incoming<'r> {
     pub shard: &'r Arc<Shard>,
     pub index: usize,
     pub parts: &'r Parts,
+    pub dialect: Dialect,
     pub body: Bytes,
     pub permit: Vec<Arc<Permit>>,
 }
@@ -87,6 +89,7 @@ impl Origin {
             upstream: Arc::from(upstream),
             headers: parts.headers.clone(),
             uri: parts.uri.clone(),
+            dialect: conversation.dialect,
             body: incoming.body.clone(),
             permit: incoming.permit.clone(),
             tenant,
@@ -118,7 +121,7 @@ impl Origin {
 
     /// Reads the body again; what was read before costs a hash.
     pub fn read(&self) -> Result<Conversation<'_>, Unreadable> {
-        openai_chat::read(&self.body, &self.memo, self.tenant.0)
+        wire::read(self.dialect, &self.body, &self.memo, self.tenant.0)
     }
 
     /// The situation of `conversation`, which must be this body's.

@@ -18,7 +18,7 @@ use crate::compact::{Change, Known, estimate};
 use crate::store::{Batch, LearnedWindow, Stage};
 use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{Conversation, Digest};
 
 /// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
 pub const LEAST_OUTPUT: u64 = 3_000;
@@ -46,7 +46,7 @@ impl Compactor {
     async fn lowered(&self, work: &Work, sizes: &Sizes) -> Option<Vec<Edit>> {
         let room = lowered_value(work, sizes)?;
         let conversation = work.origin.read().ok()?;
-        let edits = openai_chat::lower_output(&conversation, room);
+        let edits = conversation.lower_output(room);
         (!edits.is_empty()).then_some(edits)
     }
 
@@ -74,7 +74,7 @@ impl Compactor {
         work.known = known;
         let mut edits = render(&conversation, &work.known).edits;
         if let Some(room) = lowered_to.or_else(|| left_beside(work, sizes)) {
-            let lowered = openai_chat::lower_output(&conversation, room);
+            let lowered = conversation.lower_output(room);
             work.actions.output_lowered = !lowered.is_empty();
             edits.extend(lowered);
         }

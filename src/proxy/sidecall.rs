@@ -22,9 +22,9 @@ use crate::compact::plan::Situation;
 use crate::compact::render::render;
 use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, prompt, steps, transcript};
 use crate::compact::{Known, estimate};
-use crate::config::CompactionSettings;
+use crate::config::{Api, CompactionSettings};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
-use crate::wire::chat_side::{Answer, read_answer, transcript_body, warm_edits};
+use crate::wire::side::{Answer, warm_edits};
 use crate::wire::splice::{splice, total_len};
 use crate::wire::{Dialect, Digest};
 
@@ -180,6 +180,8 @@ struct Caller<'o> {
     origin: &'o Origin,
     /// Index of the upstream.
     index: usize,
+    /// What is spoken there.
+    dialect: Dialect,
     model: String,
     /// Input tokens of one step.
     room: u64,
@@ -200,24 +202,27 @@ impl<'o> Caller<'o> {
         let window = Window::resolve(config.window(&model, upstream), &model, learned);
         // A third is left for the frame, the earlier summary, the answer, and the estimate's error.
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
-        Self { origin, index, model, room, template: settings.summary_prompt.clone() }
+        let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
+        let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
+        Self { origin, index, dialect, model, room, template: settings.summary_prompt.clone() }
     }
 
     /// One call with `prompt` as its only message.
     async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(transcript_body(&self.model, prompt, self.origin.store));
+        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, HeaderMap::from_iter([(CONTENT_TYPE, JSON)])),
         };
-        call(self.origin, self.index, (uri, headers), vec![body]).await
+        call(self.origin, (self.index, self.dialect), (uri, headers), vec![body]).await
     }
 
     fn other_uri(&self) -> Result<Uri, SideCallError> {
         let (route, _) = self.origin.shard.upstream(self.index).ok_or(SideCallError::NotMade)?;
         let rooted = route.upstream.base_url.path().trim_end_matches('/').is_empty();
-        let path = if rooted { "/v1/chat/completions" } else { "/chat/completions" };
-        route.target(&Uri::from_static(path)).ok_or(SideCallError::NotMade)
+        let path = self.dialect.path();
+        let path = if rooted { format!("/v1{path}") } else { path.to_owned() };
+        path.parse().ok().and_then(|path| route.target(&path)).ok_or(SideCallError::NotMade)
     }
 }
 
@@ -278,7 +283,8 @@ async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<String,
         Some((splice(&body, edits).ok()?, replaced as usize))
     });
     let (pieces, replaced) = made.await.flatten().ok_or(SideCallError::NotMade)?;
-    let answer = call(origin, origin.index, (origin.uri.clone(), origin.headers.clone()), pieces).await?;
+    let answer =
+        call(origin, (origin.index, origin.dialect), (origin.uri.clone(), origin.headers.clone()), pieces).await?;
     accepted(origin, &answer, replaced)
 }
 
@@ -295,7 +301,7 @@ fn accepted(origin: &Origin, answer: &Answer, replaced: usize) -> Result<String,
 /// One side call at the upstream `index`. What its answer costs is charged whatever it is good for.
 async fn call(
     origin: &Origin,
-    index: usize,
+    (index, dialect): (usize, Dialect),
     (uri, mut headers): (Uri, HeaderMap),
     pieces: Vec<Bytes>,
 ) -> Result<Answer, SideCallError> {
@@ -309,7 +315,7 @@ async fn call(
     let mut request = Request::new(SendBody::Pieces(Pieces::new(pieces, Framing::Length, None)));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = uri;
-    *request.headers_mut() = headers::to_upstream(headers, route, Some(Dialect::Chat), body);
+    *request.headers_mut() = headers::to_upstream(headers, route, Some(dialect), body);
     let deadline = tokio::time::Instant::now() + CALL_TIME;
     let response = timeout_at(deadline, clients.send(route, request)).await.map_err(|_| SideCallError::Timeout)?;
     let response = response.map_err(|_| SideCallError::Connection)?;
@@ -321,13 +327,13 @@ async fn call(
         status if !status.is_success() => return Err(SideCallError::Status(status.as_u16())),
         _ => {}
     }
-    let answer = timeout_at(deadline, read(response)).await.unwrap_or(Err(SideCallError::Timeout));
+    let answer = timeout_at(deadline, read(dialect, response)).await.unwrap_or(Err(SideCallError::Timeout));
     compactor.breaker.spent(tenant, upstream, cost(sent, &answer), now);
     answer
 }
 
 /// The whole answer.
-async fn read(response: Response<Incoming>) -> Result<Answer, SideCallError> {
+async fn read(dialect: Dialect, response: Response<Incoming>) -> Result<Answer, SideCallError> {
     let encoding = Encoding::of(response.headers()).ok_or(SideCallError::Unreadable)?;
     let read = Limited::new(response.into_body(), MAX_RAW_ANSWER).collect().await;
     let read = read.map_err(|error| match error.is::<LengthLimitError>() {
@@ -338,7 +344,7 @@ async fn read(response: Response<Incoming>) -> Result<Answer, SideCallError> {
         DecodeError::TooLarge => SideCallError::TooLong,
         DecodeError::Broken => SideCallError::Unreadable,
     })?;
-    let answer = read_answer(&decoded).ok_or(SideCallError::Unreadable)?;
+    let answer = dialect.read_answer(&decoded).ok_or(SideCallError::Unreadable)?;
     if answer.text.len() > MAX_ANSWER { Err(SideCallError::TooLong) } else { Ok(answer) }
 }
 

@@ -14,7 +14,7 @@ use super::recovery::LEAST_OUTPUT;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{Conversation, Digest};
 
 /// A request whose body was looked at, on its way.
 pub struct Work {
@@ -132,6 +132,6 @@ impl Work {
             return Vec::new();
         }
         self.actions.output_lowered = true;
-        openai_chat::lower_output(conversation, room)
+        conversation.lower_output(room)
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::canonical;
-use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind};
+use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind, Standing};
 use super::media;
 use super::scan::{Cursor, Member, Unreadable, elements, kind, string};
 
@@ -29,7 +29,8 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let Reading { slots, calls, media, .. } = reading;
     let media_bytes: usize = media.iter().map(|part| part.span.len()).sum();
     let text_bytes = raw.len() - media_bytes;
-    Ok(Facts { role, slots, calls, results, media, text_bytes, canonical, tokens: OnceLock::new() })
+    let (standing, signed) = (Standing::Plain, Vec::new());
+    Ok(Facts { role, slots, calls, results, media, standing, signed, text_bytes, canonical, tokens: OnceLock::new() })
 }
 
 /// The role of a message, if it has a readable one.

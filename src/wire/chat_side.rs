@@ -1,27 +1,12 @@
 //! Side calls in Chat Completions: the proxy's own requests for a summary, and their answers.
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::conversation::Conversation;
-use super::openai_chat::{lower_output, user_message};
-use super::splice::Edit;
-
-/// What a side call came back with.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
-    pub text: String,
-    pub finish_reason: Option<String>,
-    /// The model called a tool instead of answering.
-    pub called_tool: bool,
-    /// The model declined (`refusal`).
-    pub refused: bool,
-    /// Reported tokens of prompt and completion together.
-    pub tokens: u64,
-}
+use super::side::Answer;
 
 /// A request of one user message. `store` is sent only where the client sent it.
-pub fn transcript_body(model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
+pub(super) fn transcript_body(model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
     let mut body = json!({ "model": model, "messages": [{ "role": "user", "content": prompt }] });
     if let (Some(_), Some(members)) = (store, body.as_object_mut()) {
         members.insert("store".into(), Value::Bool(false));
@@ -29,33 +14,8 @@ pub fn transcript_body(model: &str, prompt: &str, store: Option<bool>) -> Vec<u8
     body.to_string().into_bytes()
 }
 
-/// Most output tokens that a warm side call asks for, and the fewest with which it is worth making.
-const OUTPUT: std::ops::RangeInclusive<u64> = 1_024..=4_096;
-
-/// The edits that turn the client's own request into a side call over its first `cut` items: what
-/// follows is left out, `instruction` comes last, `store` is off, a high output limit is lowered (S8: no
-/// cache key has it); all else (tools, `tool_choice`, parameters) stays, so that the provider reads the
-/// prefix from its cache. `edits` are the request's own. `None` where what stays would spoil the answer.
-pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, instruction: &str) -> Option<Vec<Edit>> {
-    let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
-    let end = conversation.items.last()?.span.end;
-    let limits = &conversation.fields.max_output;
-    if !answers_freely(conversation) || limits.iter().any(|limit| limit.value < *OUTPUT.start()) {
-        return None;
-    }
-    let mut kept: Vec<Edit> = edits.into_iter().filter(|edit| edit.span.end <= upto).collect();
-    kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", user_message(instruction))) });
-    kept.extend(lower_output(conversation, *OUTPUT.end()));
-    if conversation.fields.store == Some(true) {
-        let stores = conversation.fields.members.iter().filter(|(key, _)| key.as_ref() == "store");
-        kept.extend(stores.map(|(_, span)| Edit { span: span.clone(), with: Bytes::from_static(b"false") }));
-    }
-    kept.sort_by_key(|edit| edit.span.start);
-    Some(kept)
-}
-
 /// Whether nothing in the request keeps the model from one answer of plain text.
-fn answers_freely(conversation: &Conversation) -> bool {
+pub(super) fn answers_freely(conversation: &Conversation) -> bool {
     conversation.fields.members.iter().all(|(key, span)| {
         let value = conversation.body.get(span.clone()).unwrap_or_default();
         match key.as_ref() {
@@ -68,7 +28,7 @@ fn answers_freely(conversation: &Conversation) -> bool {
 }
 
 /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
-pub fn read_answer(body: &[u8]) -> Option<Answer> {
+pub(super) fn read_answer(body: &[u8]) -> Option<Answer> {
     let text = std::str::from_utf8(body).ok()?.trim_start();
     match text.starts_with('{') {
         true => read_json(text),
@@ -126,7 +86,10 @@ fn tokens(value: &Value) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::wire::Dialect;
 
     #[test]
     fn json_and_stream_answers_read_alike() {
@@ -161,8 +124,9 @@ mod tests {
         let messages =
             r#"[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]"#;
         let body = format!(r#"{{{before}"model":"m","messages":{messages}{behind}}}"#);
-        let conversation = super::super::openai_chat::read(body.as_bytes(), &super::super::memo::Memo::new(0), [0; 16]);
-        let edits = warm_edits(&conversation.unwrap(), Vec::new(), 2, "sum up")?;
+        let conversation =
+            crate::wire::read(Dialect::Chat, body.as_bytes(), &super::super::memo::Memo::new(0), [0; 16]);
+        let edits = crate::wire::side::warm_edits(&conversation.unwrap(), Vec::new(), 2, "sum up")?;
         let pieces = super::super::splice::splice(&Bytes::from(body), edits).unwrap();
         serde_json::from_slice(&pieces.concat()).ok()
     }

@@ -59,8 +59,43 @@ pub struct Fields {
     /// Byte ranges of the values that cost input tokens beside the conversation (tools, schemas).
     pub overhead: Vec<Range<usize>>,
     /// Every top-level member in order of appearance: its key, and the byte range of its value.
-    /// The conversation array is the member `messages`.
+    /// The conversation is the member [`Dialect::array`].
     pub members: Vec<(Arc<str>, Range<usize>)>,
+    /// The request continues a history that the provider holds (R8, R9, message threads).
+    pub continues: bool,
+    /// Output tokens below which a limit may not be lowered for the dialect's own reasons (A14); else 0.
+    pub least_output: u64,
+}
+
+impl Fields {
+    /// Takes note of an output limit; other numbers are the provider's to refuse.
+    pub(super) fn limit_output(&mut self, body: &[u8], span: &Range<usize>) {
+        let value = body.get(span.clone()).and_then(|raw| serde_json::from_slice(raw).ok());
+        self.max_output.extend(value.map(|value| MaxOutput { span: span.clone(), value }));
+    }
+}
+
+/// How much of the history a request shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// All that may be touched.
+    Whole,
+    /// Some of it is at the provider: only results that are new may be shortened.
+    Partial,
+}
+
+/// What an item is beside a part of the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    #[default]
+    Plain,
+    /// It stands for all that precedes it, or changes what the rest means (R10, A19): what is before it and
+    /// itself stay as they are.
+    Boundary,
+    /// It refers to something that the provider holds (R9).
+    Reference,
+    /// It asks the provider to compact the history (R11).
+    Trigger,
 }
 
 /// An output-limit field of the client's, as it stands in the body.
@@ -96,6 +131,9 @@ pub struct Facts {
     pub results: Vec<String>,
     /// Images, audio and files: their bytes are never counted as text.
     pub media: Vec<Media>,
+    pub standing: Standing,
+    /// Byte ranges of signed thinking blocks within the item's content (A10, A27), in order.
+    pub signed: Vec<Range<usize>>,
     /// Length of the item in bytes without the media's.
     pub text_bytes: usize,
     /// BLAKE3 of the canonical form (see DESIGN: ignores `cache_control`, key order, absent ≡ null,
@@ -130,7 +168,7 @@ pub enum SlotKind {
     Reasoning,
     /// Text of a tool result; index into [`Facts::results`].
     Result(usize),
-    /// A call's arguments: a JSON string that holds JSON. Index into [`Facts::calls`].
+    /// A call's arguments: a JSON string that holds JSON, or the object itself. Index into [`Facts::calls`].
     Arguments(usize),
     /// A custom tool's free-text input, a JSON string. Index into [`Facts::calls`].
     Input(usize),
@@ -159,11 +197,16 @@ impl Conversation<'_> {
         self.items.get(i).and_then(|item| self.body.get(item.span.clone())).unwrap_or_default()
     }
 
-    /// The decoded text of a slot, or `None` if it is no JSON string or holds a lone surrogate.
+    /// The decoded text of a slot: of a JSON string what it says, of an object its own spelling. `None` where
+    /// it is something else or holds a lone surrogate.
     pub fn text(&self, item: usize, slot: &Slot) -> Option<String> {
         #[cfg(test)]
         DECODED.set(DECODED.get() + 1);
-        serde_json::from_slice(self.raw(item).get(slot.span.clone())?).ok()
+        let raw = self.raw(item).get(slot.span.clone())?;
+        match raw.first() {
+            Some(b'{') => std::str::from_utf8(raw).ok().map(str::to_owned),
+            _ => serde_json::from_slice(raw).ok(),
+        }
     }
 
     /// The chain digests of all items, in order.
@@ -181,21 +224,19 @@ impl Conversation<'_> {
         by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
     }
 
+    /// Whether all of the history that may be touched is here.
+    pub fn sight(&self) -> Sight {
+        let refers = |item: &Item| item.facts.standing == Standing::Reference;
+        // A result right behind a boundary answers a call that nobody may touch.
+        let answers_behind = |item: &Item| !item.facts.results.is_empty();
+        let partial = self.fields.continues
+            || self.items.iter().any(refers)
+            || !self.lead.is_empty() && self.dialect != Dialect::Chat && self.items.first().is_some_and(answers_behind);
+        if partial { Sight::Partial } else { Sight::Whole }
+    }
+
     /// The client's output limit in tokens, if it set one.
     pub fn max_output(&self) -> Option<u64> {
         self.fields.max_output.iter().map(|limit| limit.value).max()
-    }
-}
-
-impl Dialect {
-    /// The dialect that a request path names by its suffix.
-    pub fn of_path(path: &str) -> Option<Self> {
-        let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
-        match path {
-            _ if path.ends_with("/chat/completions") => Some(Self::Chat),
-            _ if path.ends_with("/responses") => Some(Self::Responses),
-            _ if path.ends_with("/messages") => Some(Self::Messages),
-            _ => None,
-        }
     }
 }

@@ -43,11 +43,22 @@ pub(super) struct Opening {
     pub fields: Fields,
     /// Leading system/developer messages within the array.
     pub lead: Vec<Range<usize>>,
-    /// Offset of the array's `[`.
+    /// Offset of the conversation's `[` or `"`.
     pub array: usize,
     /// Offset of the first item's first byte, or behind the array's `]` if there is no item.
     pub end: usize,
-    pub has_items: bool,
+    pub content: Content,
+}
+
+/// What a conversation is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// An array with at least one item behind its lead.
+    Items,
+    /// An array without.
+    Nothing,
+    /// One string, from `array` to `end`.
+    Text,
 }
 
 /// The first `count` items, whose ranges begin at `base`.
@@ -93,6 +104,10 @@ impl Memo {
 }
 
 impl Memory<'_> {
+    pub fn dialect(self) -> Dialect {
+        self.space.dialect
+    }
+
     /// The longest known opening that `body` begins with. What follows it may still be no item, or one
     /// that belongs to the lead.
     pub fn opening(self, body: &[u8]) -> Option<Arc<Opening>> {
@@ -101,7 +116,7 @@ impl Memory<'_> {
 
     /// Remembers what precedes the items of `body`.
     pub fn remember_opening(self, body: &[u8], opening: Arc<Opening>) {
-        if opening.has_items {
+        if opening.content == Content::Items {
             let (end, weight) = (opening.end, opening.weight());
             self.memo.openings.remember(body, &mut self.walk(), end, (opening, weight));
         }
@@ -137,13 +152,13 @@ impl Memory<'_> {
         }
     }
 
-    /// The facts of an item, if it was read before; else what `read` makes of it.
-    pub fn facts(self, raw: &[u8], read: fn(&[u8]) -> Result<Facts, Unreadable>) -> Result<Arc<Facts>, Unreadable> {
+    /// The facts of an item, as they were read before or read now.
+    pub fn facts(self, raw: &[u8]) -> Result<Arc<Facts>, Unreadable> {
         let key = Key { space: self.space, hash: xxh3_128_with_seed(raw, self.memo.seed) };
         if let Some(facts) = self.memo.facts.get(&key) {
             return Ok(facts);
         }
-        let facts = Arc::new(read(raw)?);
+        let facts = Arc::new(self.space.dialect.facts(raw)?);
         self.memo.facts.insert(key, Arc::clone(&facts), facts.weight());
         Ok(facts)
     }
@@ -177,6 +192,12 @@ impl Facts {
     fn weight(&self) -> usize {
         let calls: usize = self.calls.iter().map(|call| size_of_val(call) + call.id.len() + call.name.len() + 32).sum();
         let results: usize = self.results.iter().map(|id| size_of_val(id) + id.len() + 16).sum();
-        size_of::<Self>() + size_of_val(&*self.slots) + size_of_val(&*self.media) + calls + results + 32
+        size_of::<Self>()
+            + size_of_val(&*self.slots)
+            + size_of_val(&*self.media)
+            + size_of_val(&*self.signed)
+            + calls
+            + results
+            + 32
     }
 }

@@ -3,17 +3,25 @@
 
 pub mod canonical;
 mod chat_item;
-pub mod chat_side;
+mod chat_side;
 pub mod conversation;
+pub mod dialect;
 mod generations;
 mod media;
 pub mod memo;
-pub mod openai_chat;
+mod openai_chat;
 pub mod overflow;
 mod prefixes;
+pub mod reading;
 pub mod scan;
+pub mod side;
 pub mod splice;
 pub mod sse;
 pub mod usage;
+mod writing;
 
-pub use conversation::{Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Slot, SlotKind};
+pub use conversation::{
+    Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
+};
+pub use dialect::Errand;
+pub use reading::{read, read_known};

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::read;
+use crate::wire::Dialect;
 use crate::wire::memo::Memo;
+use crate::wire::read;
 use crate::wire::{Conversation, Role, SlotKind};
 
 const SALT: [u8; 16] = [3; 16];
@@ -28,9 +29,14 @@ fn real_conversations_are_read_whole() {
         for sample in 1..=SAMPLES {
             let messages = &messages[..messages.len() * sample / SAMPLES];
             let body = json!({"model": "m", "messages": messages, "tools": document["tools"]}).to_string();
-            let conversation = read(body.as_bytes(), &memo, SALT).unwrap();
+            let conversation = read(Dialect::Chat, body.as_bytes(), &memo, SALT).unwrap();
             compare(&conversation, messages);
-            assert_eq!(Ok(conversation), read(body.as_bytes(), &Memo::new(0), SALT), "{}", file.display());
+            assert_eq!(
+                Ok(conversation),
+                read(Dialect::Chat, body.as_bytes(), &Memo::new(0), SALT),
+                "{}",
+                file.display()
+            );
         }
     }
 }

@@ -4,15 +4,16 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::bodies::{Client, Style, client, steps};
-use super::read;
+use crate::wire::Dialect;
 use crate::wire::memo::{Memo, Salt};
+use crate::wire::read;
 
 const SALT: Salt = [7; 16];
 
 /// Reads through `memo` and afresh; both must be the same.
 fn check(body: &[u8], memo: &Memo) -> Result<(), TestCaseError> {
-    let fresh = read(body, &Memo::new(0), SALT);
-    prop_assert_eq!(&read(body, memo, SALT), &fresh);
+    let fresh = read(Dialect::Chat, body, &Memo::new(0), SALT);
+    prop_assert_eq!(&read(Dialect::Chat, body, memo, SALT), &fresh);
     if fresh.is_ok() {
         prop_assert!(serde_json::from_slice::<&RawValue>(body).is_ok());
     }
@@ -33,7 +34,7 @@ fn mutate(body: &mut Vec<u8>, (at, how, byte): &Mutation) {
 }
 
 fn chain(client: &Client) -> Vec<[u8; 32]> {
-    read(client.body().as_bytes(), &Memo::new(0), SALT).unwrap().chain().copied().collect()
+    read(Dialect::Chat, client.body().as_bytes(), &Memo::new(0), SALT).unwrap().chain().copied().collect()
 }
 
 proptest! {
@@ -110,7 +111,7 @@ fn what_was_read_is_known_and_what_was_not_is_not() {
     let memo = Memo::new(8 << 20);
     let first = long_body("", "one");
     assert_eq!(known(&first, &memo), 0);
-    read(first.as_bytes(), &memo, SALT).unwrap();
+    read(Dialect::Chat, first.as_bytes(), &memo, SALT).unwrap();
     assert_eq!(known(&first, &memo), 41);
     // The last message is another: all but the trailing items are known.
     assert_eq!(known(&long_body("", "two"), &memo), 37);
@@ -137,7 +138,7 @@ fn the_same_beginning_may_go_on_otherwise() {
 #[test]
 fn a_clock_in_the_system_prompt_costs_the_opening_only() {
     let memo = Memo::new(8 << 20);
-    read(long_body("12:01", "one").as_bytes(), &memo, SALT).unwrap();
+    read(Dialect::Chat, long_body("12:01", "one").as_bytes(), &memo, SALT).unwrap();
     let later = long_body("12:02", "one");
     assert_eq!(known(&later, &memo), 0);
     let items = later.find(r#"{"role":"user""#).unwrap();
@@ -149,7 +150,10 @@ fn a_clock_in_the_system_prompt_costs_the_opening_only() {
 fn facts_are_shared_between_requests() {
     let memo = Memo::new(8 << 20);
     let (first, second) = (long_body("12:01", "one"), long_body("12:02", "two"));
-    let (first, second) = (read(first.as_bytes(), &memo, SALT).unwrap(), read(second.as_bytes(), &memo, SALT).unwrap());
+    let (first, second) = (
+        read(Dialect::Chat, first.as_bytes(), &memo, SALT).unwrap(),
+        read(Dialect::Chat, second.as_bytes(), &memo, SALT).unwrap(),
+    );
     first.items[0].facts.tokens.set(42).unwrap();
     assert_eq!(second.items[0].facts.tokens.get(), Some(&42));
 }

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::read;
 use crate::compact::render::render;
 use crate::compact::{Change, Checkpoint, Eviction, Evictions, Known, Level, Replacement};
+use crate::wire::Dialect;
 use crate::wire::memo::Memo;
+use crate::wire::read;
 use crate::wire::splice::splice;
 use crate::wire::{Conversation, SlotKind};
 
@@ -59,7 +60,7 @@ fn slots(conversation: &Conversation<'_>) -> Vec<(usize, SlotKind, Option<String
 
 /// The body under `rows`.
 fn rewritten(body: &Bytes, rows: &Known) -> Value {
-    let conversation = read(body, &Memo::new(0), [0; 16]).unwrap();
+    let conversation = read(Dialect::Chat, body, &Memo::new(0), [0; 16]).unwrap();
     let pieces = splice(body, render(&conversation, rows).edits).unwrap();
     serde_json::from_slice(&pieces.concat()).unwrap()
 }
@@ -92,7 +93,7 @@ proptest! {
     fn rows_fit_whatever_the_order_of_keys(one: u64, other: u64) {
         let (one, other) = (body(one), body(other));
         let memo = Memo::new(0);
-        let (first, second) = (read(&one, &memo, [0; 16]).unwrap(), read(&other, &memo, [0; 16]).unwrap());
+        let (first, second) = (read(Dialect::Chat, &one, &memo, [0; 16]).unwrap(), read(Dialect::Chat, &other, &memo, [0; 16]).unwrap());
         prop_assert!(first.chain().eq(second.chain()));
         prop_assert_eq!(slots(&first), slots(&second));
         let rows = rows(&first);

@@ -2,17 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::read;
+use crate::wire::Dialect;
 use crate::wire::memo::Memo;
+use crate::wire::read;
 use crate::wire::scan::Unreadable;
 use crate::wire::{Conversation, Role, SlotKind};
 
 fn chat(body: &str) -> Conversation<'_> {
-    read(body.as_bytes(), &Memo::new(0), [0; 16]).unwrap()
+    read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap()
 }
 
 fn refused(body: &str) -> Unreadable {
-    read(body.as_bytes(), &Memo::new(0), [0; 16]).expect_err(body)
+    read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).expect_err(body)
 }
 
 /// The slots of a message that stands alone, as raw JSON with their kinds.
@@ -246,8 +247,9 @@ fn an_error_tells_where_it_is() {
 #[test]
 fn items_calls_and_parts_have_a_most() {
     let array = |element: &str, count: usize| vec![element; count].join(",");
-    let reads =
-        |messages: String| read(format!(r#"{{"messages":[{messages}]}}"#).as_bytes(), &Memo::new(0), [0; 16]).is_ok();
+    let reads = |messages: String| {
+        read(Dialect::Chat, format!(r#"{{"messages":[{messages}]}}"#).as_bytes(), &Memo::new(0), [0; 16]).is_ok()
+    };
     let items = |count| array(r#"{"role":"user","content":""}"#, count);
     let lead = |count| array(r#"{"role":"system"}"#, count);
     let calls = |count| {
@@ -255,9 +257,9 @@ fn items_calls_and_parts_have_a_most() {
         format!(r#"{{"role":"assistant","tool_calls":[{calls}]}}"#)
     };
     let parts = |count| format!(r#"{{"role":"user","content":[{}]}}"#, array(r#"{"type":"text","text":""}"#, count));
-    assert!(reads(items(super::MAX_ITEMS)) && !reads(items(super::MAX_ITEMS + 1)));
-    assert!(reads(lead(super::MAX_ITEMS)) && !reads(lead(super::MAX_ITEMS + 1)));
-    let (most_calls, most_parts) = (super::chat_item::MAX_CALLS, super::chat_item::MAX_PARTS);
+    assert!(reads(items(crate::wire::reading::MAX_ITEMS)) && !reads(items(crate::wire::reading::MAX_ITEMS + 1)));
+    assert!(reads(lead(crate::wire::reading::MAX_ITEMS)) && !reads(lead(crate::wire::reading::MAX_ITEMS + 1)));
+    let (most_calls, most_parts) = (crate::wire::chat_item::MAX_CALLS, crate::wire::chat_item::MAX_PARTS);
     assert!(reads(calls(most_calls)) && !reads(calls(most_calls + 1)));
     assert!(reads(parts(most_parts)) && !reads(parts(most_parts + 1)));
 }

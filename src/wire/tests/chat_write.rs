@@ -4,9 +4,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{fold_into, lower_output, read, replacement, user_message};
+use super::user_message;
 use crate::wire::memo::Memo;
 use crate::wire::splice::{Edit, splice};
+use crate::wire::{Dialect, read};
 
 fn placed(body: &str, edits: Vec<Edit>) -> String {
     let pieces = splice(&Bytes::from(body.to_owned()), edits).unwrap();
@@ -15,8 +16,8 @@ fn placed(body: &str, edits: Vec<Edit>) -> String {
 
 /// The body with `text` folded into its item `item`.
 fn folded(body: &str, item: usize, text: &str) -> Option<String> {
-    let conversation = read(body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
-    fold_into(&conversation, item, text).map(|edit| placed(body, vec![edit]))
+    let conversation = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    conversation.fold_into(item, text).map(|edit| placed(body, vec![edit]))
 }
 
 #[test]
@@ -56,8 +57,8 @@ fn only_user_messages_with_content_take_a_text() {
 fn output_limits_are_only_lowered() {
     let body =
         r#"{"max_tokens": 5000,"messages":[{"role":"user","content":"x"}],"max_completion_tokens":3000,"n":9000}"#;
-    let conversation = read(body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
-    let lowered = |tokens| placed(body, lower_output(&conversation, tokens));
+    let conversation = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let lowered = |tokens| placed(body, conversation.lower_output(tokens));
     assert_eq!(lowered(3_000), body.replace("5000", "3000"));
     assert_eq!(lowered(2_999), body.replace("5000", "2999").replace("3000", "2999"));
     assert_eq!(lowered(5_000), body);
@@ -77,8 +78,8 @@ proptest! {
         prop_assert_eq!(&result["messages"][1]["content"], &Value::from(text.clone() + &said));
         prop_assert_eq!(result["messages"][0]["content"].as_str(), Some(said.as_str()));
 
-        let conversation = read(body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+        let conversation = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
         let slot = &conversation.items[0].facts.slots[0];
-        prop_assert_eq!(serde_json::from_slice::<String>(&replacement(slot, &text)).unwrap(), text);
+        prop_assert_eq!(serde_json::from_slice::<String>(&conversation.replacement(0, slot, &text)).unwrap(), text);
     }
 }

@@ -11,7 +11,7 @@ use crate::compact::rows::{Checkpoint, TextId};
 use crate::demo::profiles::Profile;
 use crate::demo::rules::{Arguments, Empty, Rules};
 use crate::wire::memo::Memo;
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{self, Conversation, Dialect, Digest};
 
 use super::history::Message;
 use super::store::Store;
@@ -141,7 +141,7 @@ fn collect(value: &Value, into: &mut String) {
 
 /// L4: what both turns' clients sent alike is sent alike, as long as the same checkpoint is active.
 pub fn frozen(world: &World, before: Option<&Turn>, turn: &Turn) {
-    let conversation = openai_chat::read(&turn.raw, &Memo::new(0), [9; 16]).unwrap();
+    let conversation = wire::read(Dialect::Chat, &turn.raw, &Memo::new(0), [9; 16]).unwrap();
     let known = if turn.stored { world.store.known(&conversation) } else { turn.known.clone() };
     assert_eq!(written(&turn.raw, &render(&conversation, &known)), turn.out, "other bytes after a restart");
     let Some(before) = before.filter(|before| before.known.active == turn.known.active) else { return };
@@ -217,5 +217,5 @@ fn json(bytes: &[u8]) -> Value {
 /// Reads through a memory: the bodies of a session are read many times.
 pub fn read(body: &[u8]) -> Conversation<'_> {
     static MEMO: LazyLock<Memo> = LazyLock::new(|| Memo::new(1 << 24));
-    openai_chat::read(body, &MEMO, [2; 16]).unwrap()
+    wire::read(Dialect::Chat, body, &MEMO, [2; 16]).unwrap()
 }

@@ -18,7 +18,7 @@ use crate::store::{Batch, CommitError, Stage};
 use crate::wire::memo::Memo;
 use crate::wire::overflow::Sizes;
 use crate::wire::splice::splice;
-use crate::wire::{Conversation, Digest, openai_chat};
+use crate::wire::{Conversation, Dialect, Digest, read};
 
 use super::store::Store;
 
@@ -137,7 +137,7 @@ impl World {
     }
 
     pub fn read<'b>(&self, body: &'b [u8]) -> Conversation<'b> {
-        openai_chat::read(body, &self.memo, [1; 16]).unwrap()
+        read(Dialect::Chat, body, &self.memo, [1; 16]).unwrap()
     }
 
     /// One request on its way to the provider and back.

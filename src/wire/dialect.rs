@@ -1,0 +1,98 @@
+//! The wire APIs: which one a path names, and which file reads it.
+
+use std::ops::Range;
+
+use super::conversation::{Dialect, Facts, Fields, Role};
+use super::scan::{Cursor, Unreadable};
+use super::{chat_item, openai_chat};
+
+/// What a request of a dialect asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// The model's next turn.
+    Generate,
+    /// The provider's own compaction of the history (`…/responses/compact`).
+    Compact,
+    /// How many tokens the request has (`…/messages/count_tokens`).
+    Count,
+}
+
+impl Errand {
+    /// What a request path asks for; anything but the two known others is a turn.
+    pub fn of_path(path: &str) -> Self {
+        match path_alone(path) {
+            path if path.ends_with("/responses/compact") => Self::Compact,
+            path if path.ends_with("/messages/count_tokens") => Self::Count,
+            _ => Self::Generate,
+        }
+    }
+}
+
+impl Dialect {
+    /// The dialect that a request path names by its suffix.
+    pub fn of_path(path: &str) -> Option<Self> {
+        let path = path_alone(path);
+        let ends = |suffixes: &[&str]| suffixes.iter().any(|suffix| path.ends_with(suffix));
+        match path {
+            _ if ends(&["/chat/completions"]) => Some(Self::Chat),
+            _ if ends(&["/responses", "/responses/compact"]) => Some(Self::Responses),
+            _ if ends(&["/messages", "/messages/count_tokens"]) => Some(Self::Messages),
+            _ => None,
+        }
+    }
+
+    /// The dialects that are read in this version.
+    pub fn is_read(self) -> bool {
+        self == Self::Chat
+    }
+
+    /// The member that holds the conversation.
+    pub fn array(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Messages => "messages",
+            Self::Responses => "input",
+        }
+    }
+
+    /// Whether a top-level member decides something beside those that all dialects share.
+    pub(super) fn reads(self, key: &str) -> bool {
+        let read = match self {
+            Self::Chat | Self::Responses | Self::Messages => openai_chat::READ,
+        };
+        read.contains(&key)
+    }
+
+    /// Takes note of a top-level member.
+    pub(super) fn member(self, fields: &mut Fields, body: &[u8], key: &str, span: &Range<usize>) {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => openai_chat::member(fields, body, key, span),
+        }
+    }
+
+    /// The role of an item, if it has a readable one.
+    pub(super) fn role(self, raw: &[u8]) -> Result<Role, Unreadable> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => chat_item::role(raw),
+        }
+    }
+
+    /// What is known of an item from its bytes.
+    pub(super) fn facts(self, raw: &[u8]) -> Result<Facts, Unreadable> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => chat_item::facts(raw),
+        }
+    }
+
+    /// What is known of a conversation that is one JSON string, where the dialect allows it.
+    pub(super) fn facts_of_text(self, raw: &[u8]) -> Result<Facts, Unreadable> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => {
+                Err(Cursor::new(raw, 0).fail("a conversation is no array"))
+            }
+        }
+    }
+}
+
+fn path_alone(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default().trim_end_matches('/')
+}

@@ -1,0 +1,77 @@
+//! Side calls: the proxy's own requests for a summary, and their answers, in any dialect.
+
+use bytes::Bytes;
+
+use super::chat_side;
+use super::conversation::{Conversation, Dialect};
+use super::splice::Edit;
+
+/// What a side call came back with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub text: String,
+    pub finish_reason: Option<String>,
+    /// The model called a tool instead of answering.
+    pub called_tool: bool,
+    /// The model declined (`refusal`).
+    pub refused: bool,
+    /// Reported tokens of prompt and completion together.
+    pub tokens: u64,
+}
+
+/// Most output tokens that a warm side call asks for, and the fewest with which it is worth making.
+const OUTPUT: std::ops::RangeInclusive<u64> = 1_024..=4_096;
+
+/// The edits that turn the client's own request into a side call over its first `cut` items: what
+/// follows is left out, `instruction` comes last, `store` is off, a high output limit is lowered (S8: no
+/// cache key has it); all else (tools, `tool_choice`, parameters) stays, so that the provider reads the
+/// prefix from its cache. `edits` are the request's own. `None` where what stays would spoil the answer.
+pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, instruction: &str) -> Option<Vec<Edit>> {
+    let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
+    let end = conversation.items.last()?.span.end;
+    let limits = &conversation.fields.max_output;
+    if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < *OUTPUT.start()) {
+        return None;
+    }
+    let mut kept: Vec<Edit> = edits.into_iter().filter(|edit| edit.span.end <= upto).collect();
+    kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", conversation.head_message(0, instruction))) });
+    kept.extend(conversation.lower_output(*OUTPUT.end()));
+    if conversation.fields.store == Some(true) {
+        let stores = conversation.fields.members.iter().filter(|(key, _)| key.as_ref() == "store");
+        kept.extend(stores.map(|(_, span)| Edit { span: span.clone(), with: Bytes::from_static(b"false") }));
+    }
+    kept.sort_by_key(|edit| edit.span.start);
+    Some(kept)
+}
+
+impl Dialect {
+    /// A request of one user message. `store` is sent only where the client sent it.
+    pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => chat_side::transcript_body(model, prompt, store),
+        }
+    }
+
+    /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
+    pub fn read_answer(self, body: &[u8]) -> Option<Answer> {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => chat_side::read_answer(body),
+        }
+    }
+
+    /// The path of a side call at an upstream, behind its version segment.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/chat/completions",
+            Self::Responses => "/responses",
+            Self::Messages => "/messages",
+        }
+    }
+
+    /// Whether nothing in a request keeps the model from one answer of plain text.
+    fn answers_freely(self, conversation: &Conversation) -> bool {
+        match self {
+            Self::Chat | Self::Responses | Self::Messages => chat_side::answers_freely(conversation),
+        }
+    }
+}

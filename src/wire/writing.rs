@@ -1,0 +1,51 @@
+//! What is written into a conversation, in any dialect.
+
+use bytes::Bytes;
+
+use super::conversation::{Conversation, Dialect, Slot};
+use super::openai_chat;
+use super::splice::Edit;
+
+impl Conversation<'_> {
+    /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
+    /// where arguments stand as an object.
+    pub fn replacement(&self, item: usize, slot: &Slot, text: &str) -> Bytes {
+        match self.raw(item).get(slot.span.start) {
+            Some(b'{') => Bytes::from(text.to_owned()),
+            _ => quoted(text).into(),
+        }
+    }
+
+    /// A user message with `text` to stand for the first `upto` items.
+    pub fn head_message(&self, _upto: usize, text: &str) -> String {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses | Dialect::Messages => openai_chat::user_message(text),
+        }
+    }
+
+    /// The edit that puts `text` in front of the text of the user message `item`. `None` for other roles and
+    /// shapes.
+    pub fn fold_into(&self, item: usize, text: &str) -> Option<Edit> {
+        match self.dialect {
+            Dialect::Chat => openai_chat::fold_into(self, item, text),
+            Dialect::Responses | Dialect::Messages => None,
+        }
+    }
+
+    /// The edits that lower every output limit above `tokens` to it; none is added or raised (P8).
+    pub fn lower_output(&self, tokens: u64) -> Vec<Edit> {
+        let limits = self.fields.max_output.iter().filter(|limit| limit.value > tokens);
+        limits.map(|limit| Edit { span: limit.span.clone(), with: tokens.to_string().into() }).collect()
+    }
+}
+
+/// `text` as a JSON string with the shortest escapes.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// `text` escaped for the inside of a JSON string.
+pub(super) fn inner(text: &str) -> String {
+    let quoted = quoted(text);
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
+}
