@@ -30,4 +30,5 @@ mod spending;
 mod state;
 mod tls;
 mod transparency;
+mod unread;
 mod upgrade;
