@@ -25,6 +25,7 @@ pub mod reply;
 pub mod route;
 pub mod sessions;
 pub mod sidecall;
+mod socket;
 pub mod tenant;
 pub mod upgrade;
 pub mod upstream;

@@ -6,6 +6,7 @@ mod chat_item;
 mod chat_side;
 pub mod conversation;
 pub mod dialect;
+pub mod frames;
 mod generations;
 mod media;
 pub mod memo;
