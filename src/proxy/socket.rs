@@ -20,6 +20,7 @@ use self::side::{Reading, Side};
 use self::turn::{Asked, Attempt, Sent, Step, Turn, is_last, is_request};
 use super::Shard;
 use super::budget::Permit;
+use super::chains::Beginning;
 use super::learning;
 use super::observe::{Ending, Watch};
 use super::origin::Incoming;
@@ -149,7 +150,8 @@ impl Socket {
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             let dialect = Dialect::Responses;
-            let incoming = Incoming { shard: &shard, index, parts: &parts, dialect, body, permit };
+            let incoming =
+                Incoming { shard: &shard, index, parts: &parts, dialect, chains: Beginning::Any, body, permit };
             compactor.look(incoming).await.map(Box::new)
         });
         self.turn = Turn::Looking { asked: Asked { raw }, looking };
@@ -164,7 +166,7 @@ impl Socket {
             }
             work => {
                 asked.raw.into_iter().for_each(|frame| self.upstream.put(frame));
-                self.turn = Turn::Answering(work.and_then(|work| self.watch(&work)));
+                self.turn = Turn::Answering(work.and_then(|mut work| self.watch(&mut work)));
             }
         }
         self.later_bytes = 0;
@@ -216,7 +218,7 @@ impl Socket {
             Step::Answered => {
                 self.answered(&sent);
                 self.to_client(sent.take_held());
-                self.turn = Turn::Answering(self.watch(&sent.work));
+                self.turn = Turn::Answering(self.watch(&mut sent.work));
                 self.observe(text);
             }
             Step::Mend(verdict) => self.mend(*sent, verdict),
@@ -279,7 +281,7 @@ impl Socket {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
             Turn::Holding(mut sent) => {
                 self.to_client(sent.take_held());
-                self.turn = Turn::Answering(self.watch(&sent.work));
+                self.turn = Turn::Answering(self.watch(&mut sent.work));
             }
             Turn::Mending { refusal, .. } => self.to_client(refusal),
             turn @ (Turn::Looking { .. } | Turn::Answering(_)) => self.turn = turn,
@@ -288,21 +290,22 @@ impl Socket {
     }
 
     /// The observer of an answer that passes.
-    fn watch(&self, work: &Work) -> Option<Box<Watch>> {
+    fn watch(&self, work: &mut Work) -> Option<Box<Watch>> {
         learning::of_call(&self.shard, work, (StatusCode::OK, &HeaderMap::new()))
     }
 
-    /// Shows an answer's last event to its observer.
+    /// Shows an answer's event to its observer.
     fn observe(&mut self, text: &[u8]) {
         let Turn::Answering(watch) = &mut self.turn else { return };
-        if !is_last(text) {
-            return;
-        }
-        if let Some(mut watch) = watch.take() {
+        if let Some(watch) = watch {
             watch.see(&[b"data: ", text, b"\n\n"].concat().into());
-            watch.end(Ending::Complete);
         }
-        self.turn = Turn::Passing;
+        if is_last(text) {
+            if let Some(watch) = watch.take() {
+                watch.end(Ending::Complete);
+            }
+            self.turn = Turn::Passing;
+        }
     }
 }
 

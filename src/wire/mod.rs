@@ -2,6 +2,7 @@
 //! Pure: no sockets, no clock, no configuration.
 
 pub mod canonical;
+pub mod chain;
 mod chat_item;
 mod chat_side;
 pub mod conversation;
