@@ -171,25 +171,12 @@ impl Recorder {
                 while let Some(event) = reader.next_event() {
                     collector.event(&event.data);
                 }
-                if reader.has_given_up() { usize::MAX } else { collector.len() }
+                if reader.has_given_up() { usize::MAX } else { collector.bytes() }
             }
             Answer::Unread | Answer::TooLong => 0,
         };
         if held > MAX_RESPONSE {
             self.answer = Answer::TooLong;
-        }
-    }
-
-    /// The data of one event of the response.
-    pub fn event(&mut self, data: &str) {
-        if matches!(self.answer, Answer::Unread) {
-            self.answer = Answer::Stream(Box::new(Reader::new()), Collector::default());
-        }
-        if let Answer::Stream(_, collector) = &mut self.answer {
-            collector.event(data);
-            if collector.len() > MAX_RESPONSE {
-                self.answer = Answer::TooLong;
-            }
         }
     }
 

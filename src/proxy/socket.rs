@@ -104,10 +104,10 @@ impl Socket {
     /// Sends on what has come.
     fn take_in(&mut self) {
         while let Some(piece) = self.client.frames.next_piece() {
-            self.from_client(piece);
+            self.client_sent(piece);
         }
         while let Some(piece) = self.upstream.frames.next_piece() {
-            self.from_upstream(piece);
+            self.upstream_sent(piece);
         }
         if !self.client.open && self.later.is_empty() && !matches!(self.turn, Turn::Looking { .. }) {
             self.upstream.end();
@@ -118,11 +118,11 @@ impl Socket {
         }
     }
 
-    fn from_client(&mut self, piece: Piece) {
+    fn client_sent(&mut self, piece: Piece) {
         match (piece, &self.turn) {
             (Piece::Control(frame), _) => self.upstream.put(frame),
             (piece, Turn::Looking { .. }) => {
-                self.later_bytes += piece.len();
+                self.later_bytes += piece.bytes();
                 self.later.push_back(piece);
             }
             (Piece::Opaque(bytes), _) => self.upstream.put(bytes),
@@ -171,7 +171,7 @@ impl Socket {
         }
         self.later_bytes = 0;
         for piece in std::mem::take(&mut self.later) {
-            self.from_client(piece);
+            self.client_sent(piece);
         }
     }
 
@@ -184,7 +184,7 @@ impl Socket {
         self.turn = Turn::Holding(Box::new(sent));
     }
 
-    fn from_upstream(&mut self, piece: Piece) {
+    fn upstream_sent(&mut self, piece: Piece) {
         match (piece, &mut self.turn) {
             (Piece::Control(bytes) | Piece::Opaque(bytes), _) => self.client.put(bytes),
             (Piece::Text { raw, text }, Turn::Holding(sent)) => {
@@ -194,13 +194,13 @@ impl Socket {
             // What follows the refusal belongs to it.
             (Piece::Text { raw, .. }, Turn::Mending { refusal, .. }) => refusal.extend(raw),
             (Piece::Text { raw, text }, _) => {
-                self.to_client(raw);
+                self.send_client(raw);
                 self.observe(&text);
             }
         }
     }
 
-    fn to_client(&mut self, frames: Vec<Bytes>) {
+    fn send_client(&mut self, frames: Vec<Bytes>) {
         frames.into_iter().for_each(|frame| self.client.put(frame));
     }
 
@@ -213,11 +213,11 @@ impl Socket {
                 if matches!(sent.attempt, Attempt::Shorter { .. }) {
                     self.shard.proxy.metrics.recovery_ended("refused");
                 }
-                self.to_client(sent.take_held());
+                self.send_client(sent.take_held());
             }
             Step::Answered => {
                 self.answered(&sent);
-                self.to_client(sent.take_held());
+                self.send_client(sent.take_held());
                 self.turn = Turn::Answering(self.watch(&mut sent.work));
                 self.observe(text);
             }
@@ -235,7 +235,7 @@ impl Socket {
                 }
                 self.shard.proxy.metrics.recovery_ended("failed");
                 if let Attempt::Shorter { refusal } = sent.attempt {
-                    self.to_client(refusal);
+                    self.send_client(refusal);
                 }
             }
         }
@@ -271,7 +271,7 @@ impl Socket {
             Some(work) => self.send(Sent::new(asked, work, Attempt::Shorter { refusal })),
             None => {
                 self.shard.proxy.metrics.recovery_ended("hopeless");
-                self.to_client(refusal);
+                self.send_client(refusal);
             }
         }
     }
@@ -280,10 +280,10 @@ impl Socket {
     fn release(&mut self) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
             Turn::Holding(mut sent) => {
-                self.to_client(sent.take_held());
+                self.send_client(sent.take_held());
                 self.turn = Turn::Answering(self.watch(&mut sent.work));
             }
-            Turn::Mending { refusal, .. } => self.to_client(refusal),
+            Turn::Mending { refusal, .. } => self.send_client(refusal),
             turn @ (Turn::Looking { .. } | Turn::Answering(_)) => self.turn = turn,
             Turn::Passing => {}
         }

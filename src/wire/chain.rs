@@ -77,7 +77,7 @@ impl Collector {
     }
 
     /// Bytes held.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.items.len()
     }
 

@@ -21,7 +21,7 @@ pub enum Piece {
 
 impl Piece {
     /// Bytes on the wire.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Text { raw, .. } => raw.iter().map(Bytes::len).sum(),
             Self::Control(raw) | Self::Opaque(raw) => raw.len(),

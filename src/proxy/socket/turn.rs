@@ -125,10 +125,7 @@ fn status(text: &[u8]) -> Option<u64> {
         event.pointer(pointer).and_then(Value::as_str).is_some_and(|kind| kind == "invalid_request_error")
     };
     let kinds = ["/error/type", "/response/error/type", "/type"];
-    ["/status", "/status_code", "/error/status"]
-        .iter()
-        .find_map(told)
-        .or(kinds.iter().any(|at| invalid(&at)).then_some(400))
+    ["/status", "/status_code", "/error/status"].iter().find_map(told).or(kinds.iter().any(invalid).then_some(400))
 }
 
 /// Whether an event is the last one of an answer.
