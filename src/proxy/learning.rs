@@ -13,6 +13,7 @@ use super::origin::Origin;
 use super::tenant::{self, Asker, Proof};
 use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
+use crate::wire::Dialect;
 use crate::wire::usage::{self, Observed};
 
 /// The observer of an answer to a model call, if there is something to learn from it.
@@ -92,9 +93,11 @@ pub fn of_models(
         }
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         for (model, window) in windows(&tail.bytes()) {
-            let path = format!("{base}/chat/completions");
-            let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
-            compactor.store.learn_window(&key, window);
+            for dialect in [Dialect::Chat, Dialect::Responses] {
+                let path = format!("{base}{}", dialect.path());
+                let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
+                compactor.store.learn_window(&key, window);
+            }
         }
     }))
 }
