@@ -21,7 +21,7 @@ use crate::config::{Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
-use crate::wire::{self, Conversation, Dialect, Digest};
+use crate::wire::{self, Conversation, Dialect, Digest, Sight};
 
 /// New bytes from which on reading, counting and cutting go to another thread.
 pub const INLINE_BYTES: usize = 64 * 1024;
@@ -50,6 +50,8 @@ pub struct Origin {
     pub stream: bool,
     /// Whether it carries pictures, sounds or files, whose tokens its bytes do not bound.
     pub media: bool,
+    /// How much of the history its bytes show.
+    pub sight: Sight,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
     pub strategies: Arc<Strategies>,
@@ -101,6 +103,7 @@ impl Origin {
             mark,
             stream: conversation.fields.stream,
             media: carries_media(conversation),
+            sight: conversation.sight(),
             store: conversation.fields.store,
             budget: Budget::new(&strategies, None, None),
             told_total: None,
@@ -130,8 +133,8 @@ impl Origin {
         origin.permit.push(Arc::new(permit));
         let conversation = origin.read().ok()?;
         let root = conversation.items.first()?.chain;
-        let media = carries_media(&conversation);
-        (origin.root, origin.media) = (root, media);
+        let (media, sight) = (carries_media(&conversation), conversation.sight());
+        (origin.root, origin.media, origin.sight) = (root, media, sight);
         Some(origin)
     }
 

@@ -15,7 +15,7 @@ use super::recovery::LEAST_OUTPUT;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, Sight};
 
 /// A request whose body was looked at, on its way.
 pub struct Work {
@@ -107,6 +107,8 @@ impl Work {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
+            // Most of what is counted may be at the provider.
+            _ if origin.sight == Sight::Partial => true,
             None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);

@@ -26,6 +26,7 @@ mod recovery;
 mod refusals;
 mod second_attempts;
 mod side_calls;
+mod sockets;
 mod spending;
 mod state;
 mod tls;
