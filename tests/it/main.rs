@@ -9,6 +9,7 @@
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
+mod chains;
 mod cli;
 mod docs;
 mod provider;

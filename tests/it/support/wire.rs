@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     async fn more(&mut self, what: &str) -> bool {
-        let mut piece = [0; 64 * 1024];
+        let mut piece = vec![0; 64 * 1024];
         let read = patiently(what, self.stream.read(&mut piece)).await.unwrap_or(0);
         self.read.extend_from_slice(&piece[..read]);
         read > 0
