@@ -18,8 +18,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::wire::overflow::{self, Verdict};
-use crate::wire::sse::Reader;
-use events::{Beginning, Told};
+use crate::wire::sse::{Event, Reader};
+use events::Beginning;
+pub use events::Told;
 
 /// Longest time that a response is held, counted from its head. The caller's timer sends
 /// [`Hold::on_deadline`].
@@ -245,6 +246,12 @@ impl Hold {
             self.state = State::Final(Step::Release);
         }
     }
+}
+
+/// What an event says that is its own message.
+pub fn told_of(text: &[u8]) -> Told {
+    let data = String::from_utf8_lossy(text).into_owned();
+    events::told(&Event { name: None, data, end: 0 })
 }
 
 /// An error inside a success is either one to recover from or the client's to see.

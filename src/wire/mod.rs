@@ -2,10 +2,12 @@
 //! Pure: no sockets, no clock, no configuration.
 
 pub mod canonical;
+pub mod chain;
 mod chat_item;
 mod chat_side;
 pub mod conversation;
 pub mod dialect;
+pub mod frames;
 mod generations;
 mod media;
 pub mod memo;

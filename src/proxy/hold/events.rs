@@ -7,7 +7,7 @@ use crate::wire::sse::Event;
 
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub enum Told {
     /// Nothing of the model's yet: an error may still follow.
     Bookkeeping,
     /// Model output, the end, or something unknown.
