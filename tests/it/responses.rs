@@ -193,3 +193,99 @@ async fn what_is_out_of_sight_is_left_alone() {
     assert_eq!((answer.status, answer.actions()), (200, vec!["evicted"]));
     assert!(mock.asked()[0].bytes.len() < 8_000);
 }
+
+/// Continues the response `previous` with one tool result.
+fn continued(previous: &str, turn: usize, stream: bool) -> Value {
+    let output = step(turn, &crate::support::chat::words(turn as u64, 1_000))[3].clone();
+    json!({"model": "demo-model", "previous_response_id": previous, "input": [output], "stream": stream})
+}
+
+/// What a provider that stores responses holds of them.
+#[derive(Default)]
+struct Stored(std::sync::Mutex<std::collections::HashMap<String, Vec<Value>>>);
+
+impl Stored {
+    /// Answers with reasoning and a call, the whole history in mind; refuses one of more than the limit.
+    fn answer(&self, asked: &Asked, refuse: &Reply) -> Reply {
+        let mut stored = self.0.lock().unwrap();
+        let before = asked.body["previous_response_id"].as_str().map(|id| stored[id].clone());
+        let mut history = before.unwrap_or_default();
+        match &asked.body["input"] {
+            Value::Array(items) => history.extend(items.iter().cloned()),
+            text => history.push(json!({"role": "user", "content": text})),
+        }
+        if is_side_call(asked) {
+            return answer(asked, "resp_side", &summary());
+        }
+        if Value::from(history.clone()).to_string().len() > LIMIT {
+            return refuse.clone();
+        }
+        let turn = stored.len();
+        let [reasoning, said, call, _] = step(turn, "");
+        let output = [reasoning, said, call];
+        history.extend(output.iter().cloned());
+        let id = format!("resp_{turn}");
+        stored.insert(id.clone(), history);
+        answer(asked, &id, &json!(output))
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_was_seen_whole_is_recovered() {
+    let mut refusals = vec![(400, refusal(TOO_LONG, "context_length_exceeded"))];
+    refusals.extend(streamed_refusals().into_iter().map(|text| (200, text)));
+    for refuse in refusals {
+        for stream in [true, false] {
+            let told = format!("{}, stream {stream}", refuse.1);
+            let (stored, refuse) = (Stored::default(), refuse.clone());
+            let mock = Mock::start(move |asked| stored.answer(asked, &refuse)).await;
+            let proxy = proxy(&mock, COMPACTION);
+            let task = "Rule 1: never touch the folder vendor.";
+            let first = json!({"model": "demo-model", "instructions": "Be careful.", "input": task, "stream": stream});
+            assert_eq!(ask(proxy.proxy_addr, PATH, &first).await.status, 200, "{told}");
+            let mut recovered = None;
+            for turn in 0..30 {
+                let body = continued(&format!("resp_{turn}"), turn, stream);
+                let answer = ask(proxy.proxy_addr, PATH, &body).await;
+                assert_eq!(answer.status, 200, "{told}, turn {turn}: {}", answer.text());
+                assert!(!answer.text().contains("exceeds"), "{told}, turn {turn}: {}", answer.text());
+                if answer.actions().contains(&"recovered") {
+                    recovered = Some(turn);
+                    let asked = turns(&mock);
+                    let [.., before, last] = &asked[..] else { panic!("{told}") };
+                    assert_eq!(before.bytes, body.to_string(), "{told}");
+                    assert_eq!(last.body.get("previous_response_id"), None, "{told}");
+                    assert!(last.body["input"].to_string().contains(task), "{told}");
+                    break;
+                }
+            }
+            let turn = recovered.expect(&told) + 1;
+            // The new chain goes on by itself.
+            let body = continued(&format!("resp_{turn}"), turn, stream);
+            let answer = ask(proxy.proxy_addr, PATH, &body).await;
+            assert_eq!((answer.status, answer.actions()), (200, vec![]), "{told}: {}", answer.text());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chain_of_which_a_turn_was_not_seen_is_not() {
+    let error = refusal(TOO_LONG, "context_length_exceeded");
+    let told = error.clone();
+    let mock = Mock::start(move |asked| match asked.body["previous_response_id"].is_string() {
+        true => (400, error.clone()),
+        false => answer(asked, "resp_0", &json!([says("Done.")])),
+    })
+    .await;
+    let proxy = proxy(&mock, COMPACTION);
+    let first = json!({"model": "demo-model", "input": "x"});
+    assert_eq!(ask(proxy.proxy_addr, PATH, &first).await.status, 200);
+    let answer = ask(proxy.proxy_addr, PATH, &continued("resp_7", 0, true)).await;
+    assert_eq!((answer.status, answer.text(), mock.asked().len()), (400, told.as_str(), 2));
+    // Another tenant's chain is nobody else's.
+    let key = [("authorization", "Bearer other")];
+    let url = format!("http://{}{PATH}", proxy.proxy_addr);
+    let body = continued("resp_0", 0, true).to_string();
+    let sent = crate::support::chat::send_to(&url, &key, body.into()).await.unwrap();
+    assert_eq!((sent.status().as_u16(), mock.asked().len()), (400, 3));
+}
