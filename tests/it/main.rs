@@ -25,6 +25,7 @@ mod outcomes;
 mod reader;
 mod recovery;
 mod refusals;
+mod responses;
 mod second_attempts;
 mod side_calls;
 mod sockets;

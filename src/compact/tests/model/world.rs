@@ -18,8 +18,9 @@ use crate::store::{Batch, CommitError, Stage};
 use crate::wire::memo::Memo;
 use crate::wire::overflow::Sizes;
 use crate::wire::splice::splice;
-use crate::wire::{Conversation, Dialect, Digest, read};
+use crate::wire::{Conversation, Digest, read};
 
+use super::items::dialect;
 use super::store::Store;
 
 pub const NONSENSE: &str =
@@ -137,7 +138,7 @@ impl World {
     }
 
     pub fn read<'b>(&self, body: &'b [u8]) -> Conversation<'b> {
-        read(Dialect::Chat, body, &self.memo, [1; 16]).unwrap()
+        read(dialect(body), body, &self.memo, [1; 16]).unwrap()
     }
 
     /// One request on its way to the provider and back.
