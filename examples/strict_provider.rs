@@ -11,7 +11,7 @@ use clap::Parser;
 use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::content::source;
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
-use compactproxy::demo::request::ChatRequest;
+use compactproxy::demo::request::ModelRequest;
 use compactproxy::demo::rules::Violation;
 use compactproxy::demo::script::{Behaviour, Reply};
 use compactproxy::demo::window::Limit;
@@ -65,7 +65,7 @@ async fn main() -> io::Result<()> {
 }
 
 /// The scripted answer to a request.
-fn answer(request: &ChatRequest, steps: usize) -> Answer {
+fn answer(request: &ModelRequest, steps: usize) -> Answer {
     let step = request.step().unwrap_or_else(|| next_step(&request.body.to_string()));
     if step >= steps {
         return Answer::text(FINAL);
@@ -129,6 +129,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         Verdict::Violated(rule) => rule,
         Verdict::Overflow => "overflow",
         Verdict::Budget => "budget",
+        Verdict::Counted => "counted",
         Verdict::Other => "other",
     };
     let origin = match exchange.origin {

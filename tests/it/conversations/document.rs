@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use compactproxy::demo::content::{matches, source, test_log};
-use compactproxy::demo::request::ChatRequest;
+use compactproxy::demo::request::ModelRequest;
 use compactproxy::demo::window::Counter;
-use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -117,9 +116,7 @@ impl Document {
 
 /// Tokens of a body, as the provider counts them.
 pub fn tokens(body: &Bytes) -> u64 {
-    let json = serde_json::from_slice(body).unwrap();
-    let request = ChatRequest { headers: HeaderMap::new(), body: json, body_len: body.len(), index: 0 };
-    Counter::default().prompt(&request).total()
+    Counter::default().prompt(&ModelRequest::chat(serde_json::from_slice(body).unwrap())).total()
 }
 
 pub fn role(message: &str) -> String {
