@@ -15,8 +15,10 @@ mod provider;
 mod support;
 
 mod bodies;
+mod captures;
 mod conversations;
 mod errors;
+mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;

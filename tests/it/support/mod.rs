@@ -3,5 +3,6 @@
 pub mod chat;
 pub mod program;
 pub mod proxy;
+pub mod scripted;
 pub mod tls;
 pub mod wire;
