@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 use super::body::SendBody;
+use super::chains::Recorder;
 use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::BodyHeaders;
 use super::intake::Intake;
@@ -28,6 +29,8 @@ pub struct Work {
     pub tokens: Option<Change>,
     /// The checkpoint that this request activated.
     pub activated: Option<Digest>,
+    /// Records the response, where others may continue it.
+    pub recorder: Option<Recorder>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
 }

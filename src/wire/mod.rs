@@ -2,17 +2,22 @@
 //! Pure: no sockets, no clock, no configuration.
 
 pub mod canonical;
+pub mod chain;
 mod chat_item;
 mod chat_side;
 pub mod conversation;
 pub mod dialect;
+pub mod frames;
 mod generations;
 mod media;
 pub mod memo;
 mod openai_chat;
+mod openai_responses;
 pub mod overflow;
 mod prefixes;
 pub mod reading;
+mod responses_item;
+mod responses_side;
 pub mod scan;
 pub mod side;
 pub mod splice;
