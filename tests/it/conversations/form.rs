@@ -61,9 +61,13 @@ impl Form {
         match self {
             Self::Chat => r#""stream":true,"stream_options":{"include_usage":true}"#,
             Self::Responses => r#""stream":true"#,
-            // Little enough for the smallest window.
-            Self::Messages => r#""max_tokens":256,"stream":true"#,
+            Self::Messages => r#""max_tokens":1280,"stream":true"#,
         }
+    }
+
+    /// Tokens of output that every request asks for.
+    pub fn output(self) -> u64 {
+        if self == Self::Messages { 1_280 } else { 0 }
     }
 
     /// Whether a streamed answer came to its end.

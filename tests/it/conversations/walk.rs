@@ -39,7 +39,7 @@ pub fn window(document: &Document) -> u64 {
 
 fn window_for(document: &Document, whole: u64) -> u64 {
     let fixed = document.tokens(document.leading());
-    (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200)
+    (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200) + document.form.output()
 }
 
 /// Sends every `every`th turn, restarts the proxy half-way, and checks what came to the provider.

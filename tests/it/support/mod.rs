@@ -1,6 +1,7 @@
 //! Servers and clients for the tests.
 
 pub mod chat;
+pub mod json;
 pub mod program;
 pub mod proxy;
 pub mod scripted;
