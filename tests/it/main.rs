@@ -17,8 +17,10 @@ mod provider_responses;
 mod support;
 
 mod bodies;
+mod captures;
 mod conversations;
 mod errors;
+mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;

@@ -5,5 +5,6 @@ pub mod json;
 pub mod program;
 pub mod proxy;
 pub mod responses;
+pub mod scripted;
 pub mod tls;
 pub mod wire;
