@@ -20,7 +20,10 @@ use crate::config::{Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
-use crate::wire::{self, Conversation, Dialect, Digest};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand};
+
+/// Output tokens below which a lowered limit helps nobody (A26).
+const LEAST_OUTPUT: u64 = 3_000;
 
 /// New bytes from which on reading, counting and cutting go to another thread.
 pub const INLINE_BYTES: usize = 64 * 1024;
@@ -50,6 +53,10 @@ pub struct Origin {
     pub media: bool,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
+    /// What is asked for.
+    pub errand: Errand,
+    /// Output tokens below which a lowered limit is of no use (A14, A26).
+    pub least_output: u64,
     pub strategies: Arc<Strategies>,
     pub budget: Budget,
     /// Input and output together, as the upstream itself told.
@@ -79,7 +86,8 @@ impl Origin {
         let Incoming { shard, index, parts, .. } = incoming;
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(|| Arc::from(""));
+        let named = || Arc::from(wire::model_of_path(parts.uri.path()).unwrap_or_default());
+        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(named);
         let subject = Subject { model: &model, upstream, path: parts.uri.path(), headers: &parts.headers };
         let strategies = config.strategies(&subject);
         let Identity { tenant, proof, mark } = identity;
@@ -98,6 +106,8 @@ impl Origin {
             stream: conversation.fields.stream,
             media: conversation.items.iter().any(|item| !item.facts.media.is_empty()),
             store: conversation.fields.store,
+            errand: Errand::of_path(parts.uri.path()),
+            least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),
             told_total: None,
             calibration: compactor
@@ -169,8 +179,13 @@ impl Origin {
 
     /// What a window learned from this request's answer belongs to.
     pub fn window_key(&self) -> WindowKey<'_> {
-        let betas = self.headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("");
-        WindowKey { tenant: &self.tenant, upstream: &self.upstream, path: self.uri.path(), model: &self.model, betas }
+        let (path, betas) = (self.uri.path(), self.betas());
+        WindowKey { tenant: &self.tenant, upstream: &self.upstream, path, model: &self.model, betas }
+    }
+
+    /// The beta features that the client asks for (A24).
+    pub fn betas(&self) -> &str {
+        self.headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
     }
 }
 

@@ -10,7 +10,6 @@ use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::BodyHeaders;
 use super::intake::Intake;
 use super::origin::Origin;
-use super::recovery::LEAST_OUTPUT;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known};
 use crate::wire::splice::{Edit, splice, total_len};
@@ -128,7 +127,7 @@ impl Work {
         let told = origin.told_total.zip(self.tokens).filter(|_| origin.strategies.recovery);
         let (Some((total, tokens)), Some(asked)) = (told, conversation.max_output()) else { return Vec::new() };
         let room = total.saturating_sub(tokens.after + tokens.after / 50 + 16);
-        if asked <= room || room < LEAST_OUTPUT {
+        if asked <= room || room < origin.least_output {
             return Vec::new();
         }
         self.actions.output_lowered = true;

@@ -15,6 +15,21 @@ pub const MAX_DEPTH: usize = 64;
 /// A string member whose key is in this list is the same as an array of one text part.
 pub type OneTextPart = &'static [&'static str];
 
+/// What of an object does not count, beside what never does.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    pub texts: OneTextPart,
+    /// Members that are the same absent as `false`.
+    pub off: &'static [&'static str],
+    /// The rules of the objects in a member's array, by key.
+    pub within: &'static [(&'static str, &'static Rules)],
+    /// Whether an element of an array counts for nothing, by its bytes.
+    pub ignored: fn(&[u8]) -> bool,
+}
+
+/// Nothing but what never counts.
+pub(super) const PLAIN: Rules = Rules { texts: &[], off: &[], within: &[], ignored: |_| false };
+
 /// The chain digest of the empty history.
 pub fn chain_start(dialect: Dialect) -> Digest {
     blake3::derive_key(
@@ -35,7 +50,12 @@ pub fn chain_next(chain: &Digest, canonical: &Digest) -> Digest {
 /// Digest of the canonical form of an item, an object. Unreadable are other values, nesting beyond
 /// [`MAX_DEPTH`] and objects in which a key occurs twice, because parsers differ in what they take.
 pub fn item(raw: &[u8], texts: OneTextPart) -> Result<Digest, Unreadable> {
-    let [_, _, digest @ ..] = object(&mut Cursor::new(raw, 0), MAX_DEPTH, texts)?;
+    item_by(raw, &Rules { texts, ..PLAIN })
+}
+
+/// As [`item`], by a dialect's own rules.
+pub(super) fn item_by(raw: &[u8], rules: &Rules) -> Result<Digest, Unreadable> {
+    let [_, _, digest @ ..] = object(&mut Cursor::new(raw, 0), MAX_DEPTH, rules)?;
     Ok(digest)
 }
 
@@ -50,22 +70,24 @@ const NULL: Form = [0; 34];
 const LONG: u8 = u8::MAX;
 
 /// `None` for `null`.
-fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Form>, Unreadable> {
+fn value(cursor: &mut Cursor<'_>, depth: usize, rules: &Rules) -> Result<Option<Form>, Unreadable> {
     match cursor.peek() {
-        Some(b'{') => object(cursor, depth, &[]).map(Some),
-        Some(b'[') => array(cursor, depth).map(Some),
+        Some(b'{') => object(cursor, depth, rules).map(Some),
+        Some(b'[') => array(cursor, depth, rules).map(Some),
         _ => scalar(cursor),
     }
 }
 
-fn object(cursor: &mut Cursor<'_>, depth: usize, texts: OneTextPart) -> Result<Form, Unreadable> {
+fn object(cursor: &mut Cursor<'_>, depth: usize, rules: &Rules) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut members = Vec::new();
     let mut more = cursor.open(b'{', b'}')?;
     while more {
         let key = cursor.key()?;
-        let is_text = cursor.peek() == Some(b'"') && texts.contains(&key.as_ref());
-        let form = value(cursor, depth)?;
+        let is_text = cursor.peek() == Some(b'"') && rules.texts.contains(&key.as_ref());
+        let is_off = cursor.peek() == Some(b'f') && rules.off.contains(&key.as_ref());
+        let within = rules.within.iter().find(|(name, _)| *name == key).map_or(&PLAIN, |(_, rules)| *rules);
+        let form = value(cursor, depth, within)?.filter(|_| !is_off);
         members.push((key, if is_text { form.map(one_text_part) } else { form }));
         more = cursor.more(b'}')?;
     }
@@ -87,12 +109,17 @@ fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
     long(b'o', &bytes)
 }
 
-fn array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Form, Unreadable> {
+/// `rules` are those of the elements.
+fn array(cursor: &mut Cursor<'_>, depth: usize, rules: &Rules) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut elements = Vec::new();
     let mut more = cursor.open(b'[', b']')?;
     while more {
-        elements.push(value(cursor, depth)?.unwrap_or(NULL));
+        let start = cursor.at();
+        let form = value(cursor, depth, rules)?.unwrap_or(NULL);
+        if !(rules.ignored)(cursor.raw(&(start..cursor.at()))) {
+            elements.push(form);
+        }
         more = cursor.more(b']')?;
     }
     Ok(array_form(&elements))

@@ -59,7 +59,7 @@ fn answers(raw: &[u8], members: &[Member<'_>], is_function: bool) -> Result<Stri
 }
 
 /// The string member `key`; `None` if it is absent or no string.
-fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<String>, Unreadable> {
+pub(super) fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<String>, Unreadable> {
     let mut spans = members.iter().filter(|(name, _)| name == key).map(|(_, span)| span);
     match (spans.next(), spans.next()) {
         (Some(span), None) => decoded(raw, span),
@@ -69,7 +69,7 @@ fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<Strin
 }
 
 /// The string at `span`; `None` if something else stands there.
-fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable> {
+pub(super) fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable> {
     if kind(raw, span) != b'"' {
         return Ok(None);
     }
@@ -79,7 +79,7 @@ fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable
 
 /// The members of the object that begins at byte `at`, by key. Rows name a text by its place among the
 /// slots, and are found by a digest that ignores key order: so slots must ignore it too.
-fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
+pub(super) fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
     let mut members = super::scan::members(raw, at)?;
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(members)

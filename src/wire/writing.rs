@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect, Slot};
-use super::openai_chat;
+use super::{anthropic, openai_chat};
 use super::splice::Edit;
 
 impl Conversation<'_> {
@@ -17,9 +17,10 @@ impl Conversation<'_> {
     }
 
     /// A user message with `text` to stand for the first `upto` items.
-    pub fn head_message(&self, _upto: usize, text: &str) -> String {
+    pub fn head_message(&self, upto: usize, text: &str) -> String {
         match self.dialect {
-            Dialect::Chat | Dialect::Responses | Dialect::Messages => openai_chat::user_message(text),
+            Dialect::Chat | Dialect::Responses => openai_chat::user_message(text),
+            Dialect::Messages => anthropic::head_message(self, upto, text),
         }
     }
 
@@ -28,7 +29,16 @@ impl Conversation<'_> {
     pub fn fold_into(&self, item: usize, text: &str) -> Option<Edit> {
         match self.dialect {
             Dialect::Chat => openai_chat::fold_into(self, item, text),
-            Dialect::Responses | Dialect::Messages => None,
+            Dialect::Responses => None,
+            Dialect::Messages => anthropic::fold_into(self, item, text),
+        }
+    }
+
+    /// The edits that leave out the signed thinking of item `item`; none where it has none.
+    pub fn without_signed(&self, item: usize) -> Vec<Edit> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => Vec::new(),
+            Dialect::Messages => anthropic::without_signed(self, item),
         }
     }
 
