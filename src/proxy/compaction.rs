@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::bindings::Bindings;
 use super::breaker::Breaker;
 use super::encoding::Encoding;
 use super::intake::decoded;
@@ -43,6 +44,7 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
@@ -61,6 +63,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            bindings: Bindings::default(),
             verified: Verified::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
@@ -94,6 +97,7 @@ impl Compactor {
             tokens: None,
             activated: None,
             may_overflow: false,
+            drops_blocks: false,
             origin: Arc::clone(&origin),
         };
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete;

@@ -16,7 +16,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
-use crate::config::{Strategies, Subject};
+use crate::config::{SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
@@ -122,6 +122,10 @@ impl Origin {
             model,
             strategies,
         };
+        if compactor.bindings.has_refused(&origin) {
+            let signed_thinking = SignedThinking::Refused;
+            origin.strategies = Arc::new(Strategies { signed_thinking, ..Strategies::clone(&origin.strategies) });
+        }
         let window = origin.window(compactor);
         origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());

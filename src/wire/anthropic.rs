@@ -182,5 +182,24 @@ pub(super) fn without_signed(conversation: &Conversation<'_>, item: usize) -> Ve
     edits
 }
 
+/// The edit that sets the provider's own option for thinking that is bound to something else (A27).
+pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
+    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "thinking")?;
+    if kind(conversation.body, span) != b'{' || value_of(conversation.body, span, "block_binding").is_some() {
+        return None;
+    }
+    let comma = if members(conversation.body, span.start).ok()?.is_empty() { "" } else { "," };
+    let with = format!(r#"{comma}"block_binding":{{"prefix_mismatch_behavior":"drop_block"}}"#);
+    let place = span.end.checked_sub(1)?;
+    Some(Edit { span: place..place, with: with.into() })
+}
+
 /// Stands for the content of a message that had nothing but thinking.
 const MARK: &str = "…";
+
+#[cfg(test)]
+#[path = "tests/anthropic_shapes.rs"]
+mod shape_tests;
+#[cfg(test)]
+#[path = "tests/anthropic_write.rs"]
+mod write_tests;

@@ -24,8 +24,7 @@ fn is_billing(block: &[u8]) -> bool {
         let (_, span) = members.into_iter().find(|(key, _)| key == "text")?;
         string(block, &span).map(|text| text.as_bytes().starts_with(BILLING))
     };
-    memchr::memmem::find(block, BILLING).is_some()
-        && members(block, 0).ok().and_then(begins).unwrap_or(false)
+    memchr::memmem::find(block, BILLING).is_some() && members(block, 0).ok().and_then(begins).unwrap_or(false)
 }
 
 /// The type of a content block, if it changes tools or instructions.

@@ -43,7 +43,7 @@ impl Dialect {
 
     /// The dialects that are read in this version.
     pub fn is_read(self) -> bool {
-        self == Self::Chat
+        matches!(self, Self::Chat | Self::Messages)
     }
 
     /// The member that holds the conversation.

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::{anthropic_side, chat_side};
 use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
+use super::{anthropic_side, chat_side};
 
 /// What a side call came back with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -143,9 +143,9 @@ impl Observed {
         if let Some(counted) = counted {
             self.usage = joined(self.usage, &counted);
         }
-        let text = |part: Option<&RawValue>| part.and_then(|part| serde_json::from_str::<Option<String>>(part.get()).ok()?);
-        self.finish_reason =
-            self.finish_reason.take().or_else(|| text(inner.stop_reason.or(answer.stop_reason)));
+        let text =
+            |part: Option<&RawValue>| part.and_then(|part| serde_json::from_str::<Option<String>>(part.get()).ok()?);
+        self.finish_reason = self.finish_reason.take().or_else(|| text(inner.stop_reason.or(answer.stop_reason)));
         self.model = self.model.take().or_else(|| text(inner.model.or(answer.model)));
     }
 

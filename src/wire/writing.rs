@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect, Slot};
-use super::{anthropic, openai_chat};
 use super::splice::Edit;
+use super::{anthropic, openai_chat};
 
 impl Conversation<'_> {
     /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
@@ -39,6 +39,15 @@ impl Conversation<'_> {
         match self.dialect {
             Dialect::Chat | Dialect::Responses => Vec::new(),
             Dialect::Messages => anthropic::without_signed(self, item),
+        }
+    }
+
+    /// The edit that asks the provider to drop signed thinking that no longer fits what precedes it. `None` where
+    /// the request does not think, or speaks of it itself.
+    pub fn drop_blocks(&self) -> Option<Edit> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => None,
+            Dialect::Messages => anthropic::drop_blocks(self),
         }
     }
 

@@ -45,6 +45,7 @@ pub enum Tells {
 pub struct World {
     pub store: Store,
     pub strategies: Strategies,
+    pub dialect: Dialect,
     /// What the proxy knows of the window.
     pub window: Option<Window>,
     pub provider: Provider,
@@ -120,6 +121,7 @@ impl World {
         Self {
             store: Store::default(),
             strategies,
+            dialect: Dialect::Chat,
             window,
             provider,
             delay: 1,
@@ -137,7 +139,7 @@ impl World {
     }
 
     pub fn read<'b>(&self, body: &'b [u8]) -> Conversation<'b> {
-        read(Dialect::Chat, body, &self.memo, [1; 16]).unwrap()
+        read(self.dialect, body, &self.memo, [1; 16]).unwrap()
     }
 
     /// One request on its way to the provider and back.
