@@ -165,7 +165,7 @@ pub fn plan(situation: &Situation) -> Proposal {
     let mut proposal = Proposal::default();
     let mut known = situation.known.clone();
     first_sight(situation, &mut known, &mut proposal);
-    if situation.conversation.sight() == Sight::Partial {
+    if situation.conversation.sight() == Sight::Partial || situation.conversation.fields.managed {
         return proposal;
     }
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::bindings::Bindings;
 use super::breaker::Breaker;
+use super::chains::{Beginning, Chains, Recorder};
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
@@ -46,6 +47,7 @@ pub struct Compactor {
     pub(super) breaker: Breaker,
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
+    pub(super) chains: Arc<Chains>,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
     /// How long a request that would overflow waits for its summary.
@@ -65,6 +67,7 @@ impl Compactor {
             breaker: Breaker::default(),
             bindings: Bindings::default(),
             verified: Verified::default(),
+            chains: Arc::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
@@ -78,7 +81,8 @@ impl Compactor {
         let identity = self.identify(&incoming)?;
         let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        if chain.is_empty() {
+        let recorder = self.recorder(&incoming, &identity, &conversation);
+        if chain.is_empty() && recorder.is_none() {
             return None;
         }
         let origin = Arc::new(Origin::new(self, &incoming, identity, &conversation));
@@ -98,9 +102,10 @@ impl Compactor {
             activated: None,
             may_overflow: false,
             drops_blocks: false,
+            recorder,
             origin: Arc::clone(&origin),
         };
-        let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete;
+        let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
         let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
         let may_plan = plannable && turn && !client_compaction::asks_for_it(&conversation);
         if may_plan {
@@ -132,6 +137,14 @@ impl Compactor {
         }
     }
 
+    /// The recorder of a response that others may continue.
+    fn recorder(&self, incoming: &Incoming<'_>, identity: &Identity, conversation: &Conversation) -> Option<Recorder> {
+        let continued = incoming.chains == Beginning::Any || conversation.fields.store != Some(false);
+        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
+        let recorded = conversation.dialect == Dialect::Responses && turn && continued;
+        recorded.then(|| self.chains.record(identity.tenant, conversation, incoming.chains)).flatten()
+    }
+
     /// Counts a request that was not planned.
     async fn count(&self, work: &Work) -> Option<Change> {
         let counted = work.origin.think(&work.known, |situation| {
@@ -150,7 +163,8 @@ impl Compactor {
             incoming.body = decoded.body;
         }
         let body = incoming.body.clone();
-        (body.len() >= self.floor || carries_media(&body)).then_some(body)
+        let concerns = body.len() >= self.floor || incoming.dialect == Dialect::Responses || carries_media(&body);
+        concerns.then_some(body)
     }
 
     fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {

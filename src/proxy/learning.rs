@@ -13,13 +13,14 @@ use super::origin::Origin;
 use super::tenant::{self, Asker, Proof};
 use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
+use crate::wire::Dialect;
 use crate::wire::usage::{self, Observed, Usage};
 
 /// Smallest and largest window that is believed, in tokens (INVARIANTS §4.6).
 const TEACHABLE: std::ops::RangeInclusive<u64> = 1_024..=20_000_000;
 
 /// The observer of an answer to a model call, if there is something to learn from it.
-pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
+pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
     let (status, headers) = answer;
     let (shard, origin) = (Arc::clone(shard), Arc::clone(&work.origin));
     let compactor = shard.proxy.compactor.as_ref()?;
@@ -37,7 +38,8 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
     let (counted, proof) = (Counted::by(&origin), origin.proof);
     let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
     drop(origin);
-    Some(Watch::new(encoding, move |ending, tail| {
+    let recorder = work.recorder.take();
+    let watch = Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
@@ -54,7 +56,8 @@ pub fn of_call(shard: &Arc<Shard>, work: &Work, answer: (StatusCode, &HeaderMap)
             let key = WindowKey { tenant, upstream, path: &path, model, betas: &betas };
             compactor.store.learn_window(&key, window);
         }
-    }))
+    });
+    Some(watch.recorded_by(recorder))
 }
 
 /// Whose estimates a count of the provider's corrects.
@@ -109,9 +112,11 @@ pub fn of_models(
         }
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         for (model, window) in windows(&tail.bytes()) {
-            let path = format!("{base}/chat/completions");
-            let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
-            compactor.store.learn_window(&key, window);
+            for dialect in [Dialect::Chat, Dialect::Responses] {
+                let path = format!("{base}{}", dialect.path());
+                let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
+                compactor.store.learn_window(&key, window);
+            }
         }
     }))
 }

@@ -5,6 +5,7 @@ mod bindings;
 pub mod body;
 pub mod breaker;
 pub mod budget;
+pub mod chains;
 pub mod compaction;
 pub mod dial;
 pub mod encoding;
@@ -26,6 +27,7 @@ pub mod reply;
 pub mod route;
 pub mod sessions;
 pub mod sidecall;
+mod socket;
 pub mod tenant;
 pub mod upgrade;
 pub mod upstream;
@@ -46,6 +48,7 @@ use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
+use self::chains::Beginning;
 use self::compaction::Compactor;
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
@@ -278,7 +281,7 @@ impl Exchange<'_> {
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
-        let watch = learning::of_call(self.shard, &work, head);
+        let watch = learning::of_call(self.shard, &mut work, head);
         Ok((held, Additions { notes: work.notes(), watch }))
     }
 
@@ -286,8 +289,15 @@ impl Exchange<'_> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
         let (shard, index) = (self.shard, self.index);
         let permit = vec![Arc::clone(&intake.permit)];
-        let incoming =
-            origin::Incoming { shard, index, parts, dialect: self.dialect?, body: intake.body.clone(), permit };
+        let incoming = origin::Incoming {
+            shard,
+            index,
+            parts,
+            dialect: self.dialect?,
+            chains: Beginning::New,
+            body: intake.body.clone(),
+            permit,
+        };
         match look {
             Look::Rewrite => compactor.look(incoming).await,
             Look::Remember => {

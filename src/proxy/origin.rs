@@ -9,6 +9,7 @@ use http::request::Parts;
 
 use super::Shard;
 use super::budget::Permit;
+use super::chains::Beginning;
 use super::compaction::Compactor;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
@@ -29,6 +30,7 @@ const LEAST_OUTPUT: u64 = 3_000;
 pub const INLINE_BYTES: usize = 64 * 1024;
 
 /// What is fixed for a request.
+#[derive(Clone)]
 pub struct Origin {
     pub shard: Arc<Shard>,
     /// Index of the upstream.
@@ -76,6 +78,8 @@ pub struct Incoming<'r> {
     pub index: usize,
     pub parts: &'r Parts,
     pub dialect: Dialect,
+    /// Which requests begin a chain of responses.
+    pub chains: Beginning,
     pub body: Bytes,
     pub permit: Vec<Arc<Permit>>,
 }
@@ -104,7 +108,7 @@ impl Origin {
             proof,
             mark,
             stream: conversation.fields.stream,
-            media: conversation.items.iter().any(|item| !item.facts.media.is_empty()),
+            media: carries_media(conversation),
             store: conversation.fields.store,
             errand: Errand::of_path(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
@@ -131,6 +135,18 @@ impl Origin {
         origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
         origin.budget.told = compactor.store.window(&origin.window_key()).is_some();
         origin
+    }
+
+    /// The same request with another body, which reads as a whole conversation.
+    pub fn with_body(&self, body: Bytes, permit: Permit) -> Option<Self> {
+        let mut origin = self.clone();
+        origin.body = body;
+        origin.permit.push(Arc::new(permit));
+        let conversation = origin.read().ok()?;
+        let root = conversation.items.first()?.chain;
+        let media = carries_media(&conversation);
+        (origin.root, origin.media) = (root, media);
+        Some(origin)
     }
 
     /// Reads the body again; what was read before costs a hash.
@@ -191,6 +207,10 @@ impl Origin {
     pub fn betas(&self) -> &str {
         self.headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
     }
+}
+
+fn carries_media(conversation: &Conversation) -> bool {
+    conversation.items.iter().any(|item| !item.facts.media.is_empty())
 }
 
 /// `<workspace_dir>/<tenant>`, where removed texts are written as files too.

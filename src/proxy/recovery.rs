@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::budget::Permit;
 use super::compaction::Compactor;
 use super::learning::Counted;
 use super::origin::Origin;
@@ -18,7 +19,7 @@ use crate::compact::{Change, Known, estimate};
 use crate::store::{Batch, LearnedWindow, Stage};
 use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, Sight, chain};
 
 /// Tokens between a lowered output limit and what the provider's numbers leave.
 const MARGIN: u64 = 16;
@@ -38,6 +39,34 @@ impl Compactor {
         }
         let both = sizes.ambiguous.then_some(()).and(lowered_value(work, &sizes));
         self.compact(work, &sizes, both).await
+    }
+
+    /// Where the provider holds the history: puts the request with all of it in the work's place, if every turn of it
+    /// was seen. What was counted for the request itself says nothing of that.
+    async fn make_whole(&self, work: &mut Work) -> bool {
+        let Ok(conversation) = work.origin.read() else { return false };
+        if conversation.sight() == Sight::Whole {
+            return true;
+        }
+        let tenant = work.origin.tenant;
+        let history = chain::previous(&conversation).and_then(|id| self.chains.history(tenant, &id));
+        let Some(body) = history.and_then(|history| chain::rebuilt(&conversation, &history)) else { return false };
+        let mut permit = Permit::empty(&work.origin.shard.proxy.budget);
+        let Some(origin) = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten() else {
+            return false;
+        };
+        let Ok(chain) = origin.read().map(|whole| match whole.sight() {
+            Sight::Whole => whole.chain().copied().collect::<Vec<_>>(),
+            Sight::Partial => Vec::new(),
+        }) else {
+            return false;
+        };
+        if chain.is_empty() {
+            return false;
+        }
+        work.known = self.store.known(&tenant, &chain).await;
+        (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
+        true
     }
 
     /// The edits that lower the client's own output limit to what the error says is left.
@@ -60,6 +89,9 @@ impl Compactor {
 
     /// Goes down the ladder and activates what it finds.
     async fn compact(&self, work: &mut Work, sizes: &Sizes, lowered_to: Option<u64>) -> bool {
+        if !self.make_whole(work).await {
+            return false;
+        }
         let origin = Arc::clone(&work.origin);
         let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
         let Ok(conversation) = origin.read() else { return false };

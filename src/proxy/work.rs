@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
 use super::body::SendBody;
+use super::chains::Recorder;
 use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
@@ -32,6 +33,8 @@ pub struct Work {
     pub tokens: Option<Change>,
     /// The checkpoint that this request activated.
     pub activated: Option<Digest>,
+    /// Records the response, where others may continue it.
+    pub recorder: Option<Recorder>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.

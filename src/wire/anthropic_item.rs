@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::canonical::{self, PLAIN, Rules};
+use super::canonical::{self, Spelling};
 use super::chat_item::{MAX_PARTS, members, text_of};
 use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind, Standing};
 use super::media;
@@ -15,8 +15,8 @@ const BILLING: &[u8] = b"x-anthropic-billing-header:";
 /// Blocks that change which tools and instructions are in force from there on (A21).
 const CHANGES: [&str; 3] = ["mid_conv_system", "tool_addition", "tool_removal"];
 
-const MESSAGE: Rules = Rules { texts: &["content"], within: &[("content", &BLOCK)], ..PLAIN };
-const BLOCK: Rules = Rules { texts: &["content"], off: &["is_error"], ignored: is_billing, ..PLAIN };
+const MESSAGE: Spelling = Spelling { texts: &["content"], within: &[("content", &BLOCK)], ..Spelling::STRICT };
+const BLOCK: Spelling = Spelling { texts: &["content"], off: &["is_error"], ignored: is_billing, ..Spelling::STRICT };
 
 /// Whether an element of the content is Claude Code's billing block.
 fn is_billing(block: &[u8]) -> bool {
@@ -34,7 +34,7 @@ pub(super) fn is_change(form: &str) -> bool {
 
 /// Reads a message. Unreadable are values that are no object, have no role, a key twice or deep nesting.
 pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
-    let canonical = canonical::item_by(raw, &MESSAGE)?;
+    let canonical = canonical::spelt(raw, &MESSAGE)?;
     let members = members(raw, 0)?;
     let said = role_in(raw, &members)?;
     let mut reading = Reading { raw, role: said, ..Reading::default() };

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::conversation::{Dialect, Facts, Fields, Role};
 use super::scan::{Cursor, Unreadable};
-use super::{anthropic, anthropic_item, chat_item, openai_chat};
+use super::{anthropic, anthropic_item, chat_item, openai_chat, openai_responses, responses_item};
 
 /// What a request of a dialect asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Dialect {
 
     /// The dialects that are read in this version.
     pub fn is_read(self) -> bool {
-        matches!(self, Self::Chat | Self::Messages)
+        matches!(self, Self::Chat | Self::Responses | Self::Messages)
     }
 
     /// The member that holds the conversation.
@@ -57,7 +57,8 @@ impl Dialect {
     /// Whether a top-level member decides something beside those that all dialects share.
     pub(super) fn reads(self, key: &str) -> bool {
         let read = match self {
-            Self::Chat | Self::Responses => openai_chat::READ,
+            Self::Chat => openai_chat::READ,
+            Self::Responses => openai_responses::READ,
             Self::Messages => anthropic::READ,
         };
         read.contains(&key)
@@ -66,7 +67,8 @@ impl Dialect {
     /// Takes note of a top-level member.
     pub(super) fn member(self, fields: &mut Fields, body: &[u8], key: &str, span: &Range<usize>) {
         match self {
-            Self::Chat | Self::Responses => openai_chat::member(fields, body, key, span),
+            Self::Chat => openai_chat::member(fields, body, key, span),
+            Self::Responses => openai_responses::member(fields, body, key, span),
             Self::Messages => anthropic::member(fields, body, key, span),
         }
     }
@@ -74,7 +76,8 @@ impl Dialect {
     /// The role of an item, if it has a readable one.
     pub(super) fn role(self, raw: &[u8]) -> Result<Role, Unreadable> {
         match self {
-            Self::Chat | Self::Responses => chat_item::role(raw),
+            Self::Chat => chat_item::role(raw),
+            Self::Responses => responses_item::role(raw),
             Self::Messages => anthropic_item::role(raw),
         }
     }
@@ -82,7 +85,8 @@ impl Dialect {
     /// What is known of an item from its bytes.
     pub(super) fn facts(self, raw: &[u8]) -> Result<Facts, Unreadable> {
         match self {
-            Self::Chat | Self::Responses => chat_item::facts(raw),
+            Self::Chat => chat_item::facts(raw),
+            Self::Responses => responses_item::facts(raw),
             Self::Messages => anthropic_item::facts(raw),
         }
     }
@@ -90,9 +94,8 @@ impl Dialect {
     /// What is known of a conversation that is one JSON string, where the dialect allows it.
     pub(super) fn facts_of_text(self, raw: &[u8]) -> Result<Facts, Unreadable> {
         match self {
-            Self::Chat | Self::Responses | Self::Messages => {
-                Err(Cursor::new(raw, 0).fail("a conversation is no array"))
-            }
+            Self::Chat | Self::Messages => Err(Cursor::new(raw, 0).fail("a conversation is no array")),
+            Self::Responses => responses_item::facts_of_text(raw),
         }
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect, Slot};
 use super::splice::Edit;
-use super::{anthropic, openai_chat};
+use super::{anthropic, openai_chat, openai_responses};
 
 impl Conversation<'_> {
     /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
@@ -19,7 +19,8 @@ impl Conversation<'_> {
     /// A user message with `text` to stand for the first `upto` items.
     pub fn head_message(&self, upto: usize, text: &str) -> String {
         match self.dialect {
-            Dialect::Chat | Dialect::Responses => openai_chat::user_message(text),
+            Dialect::Chat => openai_chat::user_message(text),
+            Dialect::Responses => openai_responses::head_message(self, upto, text),
             Dialect::Messages => anthropic::head_message(self, upto, text),
         }
     }
@@ -28,8 +29,8 @@ impl Conversation<'_> {
     /// shapes.
     pub fn fold_into(&self, item: usize, text: &str) -> Option<Edit> {
         match self.dialect {
-            Dialect::Chat => openai_chat::fold_into(self, item, text),
-            Dialect::Responses => None,
+            Dialect::Chat => openai_chat::fold_into(self, item, text, "text"),
+            Dialect::Responses => openai_responses::fold_into(self, item, text),
             Dialect::Messages => anthropic::fold_into(self, item, text),
         }
     }

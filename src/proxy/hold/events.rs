@@ -7,7 +7,7 @@ use crate::wire::sse::Event;
 
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub enum Told {
     /// Nothing of the model's yet: an error may still follow.
     Bookkeeping,
     /// Model output, the end, or something unknown.
@@ -26,8 +26,17 @@ pub(super) enum Beginning {
     Answer,
 }
 
-/// Event types without model output; those of OpenAI Responses, then those of Anthropic.
-const BOOKKEEPING: &[&str] = &["response.created", "response.in_progress", "response.queued", "message_start", "ping"];
+/// Event types without model output; those of OpenAI Responses and its ChatGPT backend, then those of Anthropic.
+/// An item that begins (`response.output_item.added`) is output: the prompt has been read by then.
+const BOOKKEEPING: &[&str] = &[
+    "response.created",
+    "response.in_progress",
+    "response.queued",
+    "keepalive",
+    "codex.rate_limits",
+    "message_start",
+    "ping",
+];
 /// First keys of error objects that say enough by themselves.
 const ERROR_KEYS: &[&str] =
     &["error", "errors", "detail", "message", "msg", "code", "status", "statusCode", "err", "error_code", "error_msg"];

@@ -255,7 +255,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     let events = proptest::collection::vec(event(), 0..8).prop_map(|events| events.concat().into_bytes());
     let json = prop_oneof![Just(OVERFLOW), Just(QUOTA), Just("{\"id\":\"x\",\"choices\":[]}"), Just("  ")]
         .prop_map(|text| text.as_bytes().to_vec());
-    let large = (60_000usize..70_000).prop_map(|length| vec![b':'; length]);
+    let large = (250_000usize..270_000).prop_map(|length| vec![b':'; length]);
     let huge = (260_000usize..264_000).prop_map(|length| vec![b' '; length]);
     prop_oneof![8 => events, 4 => json, 1 => large, 1 => huge, 2 => proptest::collection::vec(any::<u8>(), 0..300)]
 }
