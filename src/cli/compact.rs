@@ -46,7 +46,7 @@ pub fn run(config: Config, args: CompactArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
     let compacted = match args.dialect() {
         dialect if dialect.is_read() => runtime.block_on(compact(&config, dialect, &body)),
-        _ => Compacted::original("this version rewrites only chat bodies"),
+        _ => Compacted::original("this version does not rewrite bodies of this API"),
     };
     let sent = compacted.pieces.map_or_else(|| body.to_vec(), |pieces| pieces.concat());
     let report = json!({

@@ -1,7 +1,7 @@
 //! Recognising a client's own compaction request: it gets existing checkpoints and recovery, but never
 //! starts a checkpoint.
 
-use crate::wire::{Conversation, Role};
+use crate::wire::{Conversation, Role, Standing};
 
 use super::exchange::words;
 
@@ -25,9 +25,13 @@ const ASKED: [&[&str]; 8] = [
 /// A request that is longer than this, in characters, is a task that happens to speak of summaries.
 const LONGEST: usize = 12_000;
 
-/// Whether the last message asks for a summary of the conversation itself.
+/// Whether the last message asks for a summary of the conversation itself, or the last item the provider for
+/// its own compaction (R11).
 pub fn asks_for_it(conversation: &Conversation) -> bool {
     let Some(last) = conversation.items.len().checked_sub(1) else { return false };
+    if conversation.items.get(last).is_some_and(|item| item.facts.standing == Standing::Trigger) {
+        return true;
+    }
     let asked = conversation.items.get(last).filter(|item| item.facts.role == Role::User);
     if last < 2 || asked.is_none_or(|item| item.facts.text_bytes > LONGEST * 4) {
         return false;

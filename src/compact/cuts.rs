@@ -1,6 +1,6 @@
 //! Where a conversation may be cut: groups that stay whole, and tails that every upstream accepts.
 //!
-//! Rules: call and result stay together (C1, C2, C12, R1), reasoning stays with what it produced (R4), items of an
+//! Rules: call and result stay together (C1, C2, C12, R1), reasoning stays with all it produced (R4), items of an
 //! unknown role stay with both neighbours (P9), calls still open at the end stay in the tail.
 
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +24,16 @@ pub fn pairs(conversation: &Conversation<'_>) -> Vec<Pair> {
     // By id, the items that call it, each with its calls that wait, in order.
     let mut open: HashMap<&str, Vec<(usize, VecDeque<usize>)>> = HashMap::new();
     for (i, item) in conversation.items.iter().enumerate() {
+        // Its own calls first: what the provider runs is answered within the item.
+        for (c, call) in item.facts.calls.iter().enumerate() {
+            let key = if call.id.is_empty() { call.name.as_str() } else { call.id.as_str() };
+            let waiting = open.entry(key).or_default();
+            match waiting.last_mut().filter(|(from, _)| *from == i) {
+                Some((_, calls)) => calls.push_back(pairs.len()),
+                None => waiting.push((i, VecDeque::from([pairs.len()]))),
+            }
+            pairs.push(Pair { call: (i, c), result: None });
+        }
         for (r, id) in item.facts.results.iter().enumerate() {
             let Some(waiting) = open.get_mut(id.as_str()) else { continue };
             let Some((_, calls)) = waiting.last_mut() else { continue };
@@ -33,15 +43,6 @@ pub fn pairs(conversation: &Conversation<'_>) -> Vec<Pair> {
             if calls.is_empty() {
                 waiting.pop();
             }
-        }
-        for (c, call) in item.facts.calls.iter().enumerate() {
-            let key = if call.id.is_empty() { call.name.as_str() } else { call.id.as_str() };
-            let waiting = open.entry(key).or_default();
-            match waiting.last_mut().filter(|(from, _)| *from == i) {
-                Some((_, calls)) => calls.push_back(pairs.len()),
-                None => waiting.push((i, VecDeque::from([pairs.len()]))),
-            }
-            pairs.push(Pair { call: (i, c), result: None });
         }
     }
     pairs
@@ -128,7 +129,13 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             None => {}
         }
     }
+    // All that the model made behind its reasoning is of one answer, up to what somebody else said.
+    let mut reasoned = false;
     for (i, item) in conversation.items.iter().enumerate() {
+        if reasoned && item.facts.role == Role::Assistant {
+            glue(i - 1, i);
+        }
+        reasoned = item.facts.role == Role::Assistant && (reasoned || is_reasoning(&item.facts));
         match item.facts.role {
             Role::Unknown => glue(i.saturating_sub(1), i + 1),
             _ if is_reasoning(&item.facts) => glue(i, i + 1),

@@ -2,11 +2,10 @@
 //! the same history and the same rows give the same bytes, after any restart and under any
 //! configuration (L4).
 
-use bytes::Bytes;
-
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, SlotKind};
+use crate::wire::{Conversation, SlotKind, Standing};
 
+use super::binding;
 use super::estimate::in_force;
 use super::rows::{Checkpoint, Head, Known, Replacement};
 
@@ -37,6 +36,9 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
             rendering.edits.push(edit);
             rendering.evicted |= eviction.is_some_and(|row| row.replacements.contains(replacement));
         }
+    }
+    for index in active.map_or(0..0, |checkpoint| binding::left_out(conversation, checkpoint)) {
+        rendering.edits.extend(conversation.without_signed(index));
     }
     // Slots are in order of keys, edits in that of bytes.
     rendering.edits.sort_by_key(|edit| edit.span.start);
@@ -79,14 +81,23 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> O
     let last = conversation.items.get(head.upto.checked_sub(1)?)?;
     let next = conversation.items.get(head.upto).filter(|_| head.upto < checkpoint.covers);
     let text = format!("{}\n\n", head.text);
+    let kept = kept(conversation, head.upto);
     if let Some(next) = next
         && let Some(folded) = conversation.fold_into(head.upto, &text)
     {
-        let instead = Edit { span: start..next.span.start, with: Bytes::new() };
+        let instead = Edit { span: start..next.span.start, with: kept.into() };
         return Some(Place { instead, folded: Some(folded) });
     }
-    let instead = Edit { span: start..last.span.end, with: conversation.head_message(head.upto, &head.text).into() };
+    let message = conversation.head_message(head.upto, &head.text);
+    let instead = Edit { span: start..last.span.end, with: [kept, message.into()].concat().into() };
     Some(Place { instead, folded: None })
+}
+
+/// The client's own bytes of those of the first `upto` items that no head stands for, each with its comma.
+fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
+    let items = conversation.items.iter().take(upto).enumerate();
+    let kept = items.filter(|(_, item)| item.facts.standing == Standing::Kept);
+    kept.flat_map(|(index, _)| [conversation.raw(index), b","].concat()).collect()
 }
 
 /// Puts the head before the edits of what it leaves. Where the text that it is folded into is itself

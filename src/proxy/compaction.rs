@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::bindings::Bindings;
 use super::breaker::Breaker;
+use super::chains::{Beginning, Chains, Recorder};
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
@@ -43,7 +45,9 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    pub(super) bindings: Bindings,
     pub(super) verified: Verified,
+    pub(super) chains: Arc<Chains>,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
     /// How long a request that would overflow waits for its summary.
@@ -59,7 +63,9 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            bindings: Bindings::default(),
             verified: Verified::default(),
+            chains: Arc::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
@@ -81,7 +87,7 @@ impl Compactor {
         if !rewritten {
             work.known.evictions = Evictions::default();
         }
-        let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete;
+        let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
         let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
         let may_plan = plannable && turn && !client_compaction::asks_for_it(&conversation);
         if may_plan {
@@ -95,6 +101,8 @@ impl Compactor {
         }
         self.remember(&identity, (&conversation, &chain), work.known.seen);
         work.bound();
+        // The body says nothing of how long a history is that the provider holds.
+        work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
     }
 
@@ -116,7 +124,8 @@ impl Compactor {
         conversation: &Conversation<'_>,
     ) -> Option<(Work, Vec<Digest>)> {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        if chain.is_empty() {
+        let recorder = self.recorder(incoming, &identity, conversation);
+        if chain.is_empty() && recorder.is_none() {
             return None;
         }
         let origin = Arc::new(Origin::new(self, incoming, identity, conversation));
@@ -131,6 +140,8 @@ impl Compactor {
             tokens: None,
             activated: None,
             may_overflow: false,
+            drops_blocks: false,
+            recorder,
             origin,
         };
         Some((work, chain))
@@ -154,6 +165,14 @@ impl Compactor {
         let matters = |item: &Item| !item.facts.results.is_empty() && item.facts.text_bytes >= LEAST_EVICTED;
         let lasting = conversation.items.iter().skip(seen).any(matters);
         self.store.remember_forwarded(&identity.tenant, chain, if lasting { Lasting::Yes } else { Lasting::No });
+    }
+
+    /// The recorder of a response that others may continue.
+    fn recorder(&self, incoming: &Incoming<'_>, identity: &Identity, conversation: &Conversation) -> Option<Recorder> {
+        let continued = incoming.chains == Beginning::Any || conversation.fields.store != Some(false);
+        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
+        let recorded = conversation.dialect == Dialect::Responses && turn && continued;
+        recorded.then(|| self.chains.record(identity.tenant, conversation, incoming.chains)).flatten()
     }
 
     /// Counts a request that was not planned.

@@ -18,14 +18,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::wire::overflow::{self, Verdict};
-use crate::wire::sse::Reader;
-use events::{Beginning, Told};
+use crate::wire::sse::{Event, Reader};
+use events::Beginning;
+pub use events::Told;
 
 /// Longest time that a response is held, counted from its head. The caller's timer sends
 /// [`Hold::on_deadline`].
 pub const HOLD_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a stream that are held at most.
-pub const STREAM_BYTES: usize = 64 * 1024;
+/// Bytes of a stream that are held at most: two events of Responses, each with the request's instructions and
+/// tools again, may come before the error.
+pub const STREAM_BYTES: usize = 256 * 1024;
 /// Bytes of an error body that are held at most.
 pub const ERROR_BYTES: usize = overflow::EXAMINED_BYTES;
 
@@ -244,6 +246,12 @@ impl Hold {
             self.state = State::Final(Step::Release);
         }
     }
+}
+
+/// What an event says that is its own message.
+pub fn told_of(text: &[u8]) -> Told {
+    let data = String::from_utf8_lossy(text).into_owned();
+    events::told(&Event { name: None, data, end: 0 })
 }
 
 /// An error inside a success is either one to recover from or the client's to see.

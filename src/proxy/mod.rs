@@ -1,9 +1,11 @@
 //! A request's way through the proxy, one stage a line.
 
 mod attempts;
+mod bindings;
 pub mod body;
 pub mod breaker;
 pub mod budget;
+pub mod chains;
 pub mod compaction;
 pub mod dial;
 pub mod encoding;
@@ -25,6 +27,7 @@ pub mod reply;
 pub mod route;
 pub mod sessions;
 pub mod sidecall;
+mod socket;
 pub mod tenant;
 pub mod unread;
 pub mod upgrade;
@@ -46,6 +49,7 @@ use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
+use self::chains::Beginning;
 use self::compaction::Compactor;
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
@@ -269,7 +273,7 @@ impl Exchange<'_> {
         record.stage(Stage::Intake);
         let Some(mut work) = self.work(&parts, &intake, look).await else {
             return match look {
-                Look::Rewrite => self.unread(parts, &intake).await,
+                Look::Rewrite => self.unread(parts, &intake, record).await,
                 Look::Remember | Look::Away => {
                     let request = Request::from_parts(parts, intake.original());
                     drop(intake);
@@ -283,7 +287,7 @@ impl Exchange<'_> {
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
-        let watch = learning::of_call(self.shard, &work, head);
+        let watch = learning::of_call(self.shard, &mut work, head);
         Ok((held, Additions { notes: work.notes(), watch }))
     }
 
@@ -304,7 +308,8 @@ impl Exchange<'_> {
     fn incoming<'r>(&'r self, parts: &'r Parts, intake: &Intake) -> Option<origin::Incoming<'r>> {
         let (shard, index, dialect) = (self.shard, self.index, self.dialect?);
         let permit = vec![Arc::clone(&intake.permit)];
-        Some(origin::Incoming { shard, index, parts, dialect, body: intake.body.clone(), permit })
+        let (chains, body) = (Beginning::New, intake.body.clone());
+        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
     }
 
     /// Headers → upstream. One upstream attempt.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::chains::Recorder;
 use super::encoding::{Decoder, Encoding};
 
 /// How much of an answer's end is kept.
@@ -32,6 +33,7 @@ pub struct Tail {
 /// Sees an answer pass and tells of its end, once.
 pub struct Watch {
     tail: Tail,
+    recorder: Option<Recorder>,
     /// `None`: not encoded.
     decoder: Option<Decoder>,
     on_end: Box<dyn FnOnce(Ending, Tail) + Send>,
@@ -60,17 +62,34 @@ impl Watch {
     /// `on_end` runs on the shard's thread: it may parse the tail, nothing longer.
     pub fn new(encoding: Encoding, on_end: impl FnOnce(Ending, Tail) + Send + 'static) -> Box<Self> {
         let decoder = Decoder::new(encoding, DECODED_BYTES);
-        Box::new(Self { tail: Tail::default(), decoder, on_end: Box::new(on_end) })
+        Box::new(Self { tail: Tail::default(), recorder: None, decoder, on_end: Box::new(on_end) })
     }
 
     pub fn see(&mut self, data: &Bytes) {
-        match &mut self.decoder {
-            None => self.tail.push(data),
-            Some(decoder) => decoder.feed(data.clone(), |decoded| self.tail.push(decoded)),
+        let Self { tail, recorder, decoder, .. } = self;
+        let mut see = |decoded: &[u8]| {
+            tail.push(decoded);
+            if let Some(recorder) = recorder {
+                recorder.see(decoded);
+            }
+        };
+        match decoder {
+            None => see(data),
+            Some(decoder) => decoder.feed(data.clone(), see),
         }
     }
 
+    /// Shows the answer to `recorder` too.
+    pub fn recorded_by(mut self: Box<Self>, recorder: Option<Recorder>) -> Box<Self> {
+        self.recorder = recorder;
+        self
+    }
+
     pub fn end(self, ending: Ending) {
+        // A client may close as soon as it has what it wants: the recorder knows whether that was all.
+        if let Some(recorder) = self.recorder {
+            recorder.finish();
+        }
         (self.on_end)(ending, self.tail);
     }
 }

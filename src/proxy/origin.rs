@@ -9,6 +9,7 @@ use http::request::Parts;
 
 use super::Shard;
 use super::budget::Permit;
+use super::chains::Beginning;
 use super::compaction::Compactor;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
@@ -16,16 +17,20 @@ use crate::compact::calibration::Calibration;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
-use crate::config::{Config, Strategies, Subject};
+use crate::config::{Config, SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
-use crate::wire::{self, Conversation, Dialect, Digest};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand, Sight};
+
+/// Output tokens below which a lowered limit helps nobody (A26).
+const LEAST_OUTPUT: u64 = 3_000;
 
 /// New bytes from which on reading, counting and cutting go to another thread.
 pub const INLINE_BYTES: usize = 64 * 1024;
 
 /// What is fixed for a request.
+#[derive(Clone)]
 pub struct Origin {
     pub shard: Arc<Shard>,
     /// Index of the upstream.
@@ -48,8 +53,14 @@ pub struct Origin {
     pub stream: bool,
     /// Whether it carries pictures, sounds or files, whose tokens its bytes do not bound.
     pub media: bool,
+    /// How much of the history its bytes show.
+    pub sight: Sight,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
+    /// What is asked for.
+    pub errand: Errand,
+    /// Output tokens below which a lowered limit is of no use (A14, A26).
+    pub least_output: u64,
     pub strategies: Arc<Strategies>,
     pub budget: Budget,
     /// Input and output together, as the upstream itself told.
@@ -69,6 +80,8 @@ pub struct Incoming<'r> {
     pub index: usize,
     pub parts: &'r Parts,
     pub dialect: Dialect,
+    /// Which requests begin a chain of responses.
+    pub chains: Beginning,
     pub body: Bytes,
     pub permit: Vec<Arc<Permit>>,
 }
@@ -79,7 +92,8 @@ impl Origin {
         let Incoming { shard, index, parts, .. } = incoming;
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(|| Arc::from(""));
+        let named = || Arc::from(wire::model_of_path(parts.uri.path()).unwrap_or_default());
+        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(named);
         let subject = Subject { model: &model, upstream, path: parts.uri.path(), headers: &parts.headers };
         let strategies = config.strategies(&subject);
         let Identity { tenant, proof, mark } = identity;
@@ -96,8 +110,11 @@ impl Origin {
             proof,
             mark,
             stream: conversation.fields.stream,
-            media: conversation.items.iter().any(|item| !item.facts.media.is_empty()),
+            media: carries_media(conversation),
+            sight: conversation.sight(),
             store: conversation.fields.store,
+            errand: Errand::of_path(parts.uri.path()),
+            least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),
             told_total: None,
             calibration: compactor
@@ -112,11 +129,27 @@ impl Origin {
             model,
             strategies,
         };
+        if compactor.bindings.has_refused(&origin) {
+            let signed_thinking = SignedThinking::Refused;
+            origin.strategies = Arc::new(Strategies { signed_thinking, ..Strategies::clone(&origin.strategies) });
+        }
         let told = compactor.store.window(&origin.window_key());
         origin.told_total = told.and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, origin.window(compactor), conversation.max_output());
         origin.budget.told = told.is_some();
         origin
+    }
+
+    /// The same request with another body, which reads as a whole conversation.
+    pub fn with_body(&self, body: Bytes, permit: Permit) -> Option<Self> {
+        let mut origin = self.clone();
+        origin.body = body;
+        origin.permit.push(Arc::new(permit));
+        let conversation = origin.read().ok()?;
+        let root = conversation.items.first()?.chain;
+        let (media, sight) = (carries_media(&conversation), conversation.sight());
+        (origin.root, origin.media, origin.sight) = (root, media, sight);
+        Some(origin)
     }
 
     /// Reads the body again; what was read before costs a hash.
@@ -167,12 +200,21 @@ impl Origin {
 
     /// What a window learned from this request's answer belongs to.
     pub fn window_key(&self) -> WindowKey<'_> {
-        let betas = betas(&self.headers);
-        WindowKey { tenant: &self.tenant, upstream: &self.upstream, path: self.uri.path(), model: &self.model, betas }
+        let (path, betas) = (self.uri.path(), self.betas());
+        WindowKey { tenant: &self.tenant, upstream: &self.upstream, path, model: &self.model, betas }
+    }
+
+    /// The beta features that the client asks for (A24).
+    pub fn betas(&self) -> &str {
+        betas(&self.headers)
     }
 }
 
-/// The features that a client asks for by header and that may change a model's window.
+fn carries_media(conversation: &Conversation) -> bool {
+    conversation.items.iter().any(|item| !item.facts.media.is_empty())
+}
+
+/// The beta features that headers ask for; they may change a model's window.
 pub fn betas(headers: &HeaderMap) -> &str {
     headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
 }

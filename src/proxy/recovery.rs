@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::budget::Permit;
 use super::compaction::Compactor;
 use super::learning::Counted;
 use super::origin::Origin;
@@ -18,10 +19,8 @@ use crate::compact::{Change, Known, estimate};
 use crate::store::{Batch, LearnedWindow, Stage};
 use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, Sight, chain};
 
-/// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
-pub const LEAST_OUTPUT: u64 = 3_000;
 /// Tokens between a lowered output limit and what the provider's numbers leave.
 const MARGIN: u64 = 16;
 
@@ -40,6 +39,25 @@ impl Compactor {
         }
         let both = sizes.ambiguous.then_some(()).and(lowered_value(work, &sizes));
         self.compact(work, &sizes, both).await
+    }
+
+    /// Where the provider holds the history: puts the request with all of it in the work's place, if every turn of it
+    /// was seen. What was counted for the request itself says nothing of that.
+    async fn make_whole(&self, work: &mut Work) -> bool {
+        if work.origin.sight == Sight::Whole {
+            return true;
+        }
+        let Ok(conversation) = work.origin.read() else { return false };
+        let tenant = work.origin.tenant;
+        let history = chain::previous(&conversation).and_then(|id| self.chains.history(tenant, &id));
+        let Some(body) = history.and_then(|history| chain::rebuilt(&conversation, &history)) else { return false };
+        let mut permit = Permit::empty(&work.origin.shard.proxy.budget);
+        let origin = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten();
+        let Some(origin) = origin.filter(|origin| origin.sight == Sight::Whole) else { return false };
+        let Ok(chain) = origin.read().map(|whole| whole.chain().copied().collect::<Vec<_>>()) else { return false };
+        work.known = self.store.known(&tenant, &chain).await;
+        (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
+        true
     }
 
     /// The edits that lower the client's own output limit to what the error says is left.
@@ -62,6 +80,9 @@ impl Compactor {
 
     /// Goes down the ladder and activates what it finds.
     async fn compact(&self, work: &mut Work, sizes: &Sizes, lowered_to: Option<u64>) -> bool {
+        if !self.make_whole(work).await {
+            return false;
+        }
         let origin = Arc::clone(&work.origin);
         let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
         let Ok(conversation) = origin.read() else { return false };
@@ -201,7 +222,7 @@ fn left_beside(work: &Work, sizes: &Sizes) -> Option<u64> {
     let after = u128::from(tokens.after) * u128::from(counted) / u128::from(tokens.before.max(1));
     let after = u64::try_from(after).unwrap_or(u64::MAX);
     let room = total.checked_sub(after.saturating_add(after / 50).saturating_add(MARGIN))?;
-    (room >= LEAST_OUTPUT && work.origin.budget.output > room).then_some(room)
+    (room >= work.origin.least_output && work.origin.budget.output > room).then_some(room)
 }
 
 /// The largest output limit that the error's numbers leave room for; `None` where that is too little.
@@ -209,5 +230,5 @@ fn lowered_value(work: &Work, sizes: &Sizes) -> Option<u64> {
     let limit = sizes.limit.filter(|_| sizes.unit == Unit::Tokens)?;
     // Without the provider's count, the own estimate with two percent for its error.
     let input = sizes.input.or(work.tokens.map(|tokens| tokens.after + tokens.after / 50))?;
-    limit.checked_sub(input + MARGIN).filter(|room| *room >= LEAST_OUTPUT)
+    limit.checked_sub(input + MARGIN).filter(|room| *room >= work.origin.least_output)
 }

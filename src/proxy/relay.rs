@@ -283,16 +283,27 @@ impl Idle {
     }
 }
 
-/// The last bytes that were sent: enough to know a stream's last event.
+/// The last bytes that were sent, and whether the last event of Responses began before them: enough to know
+/// a stream's last event.
 #[derive(Default)]
 struct Last {
     bytes: [u8; Self::SIZE],
+    concludes: bool,
 }
 
+/// Types of the events with which a stream of Responses ends, behind the quote they begin with. In a text
+/// the quotes would be escaped.
+const CONCLUSIONS: [&[u8]; 3] = [b"response.completed\"", b"response.incomplete\"", b"response.failed\""];
+
 impl Last {
+    /// More than any conclusion has.
     const SIZE: usize = 32;
 
     fn add(&mut self, data: &[u8]) {
+        if !self.concludes {
+            let seam = [&self.bytes[..], data.get(..Self::SIZE).unwrap_or(data)].concat();
+            self.concludes = concludes(&seam) || concludes(data);
+        }
         let kept = data.len().min(Self::SIZE);
         self.bytes.rotate_left(kept);
         let place = self.bytes.iter_mut().rev();
@@ -302,13 +313,43 @@ impl Last {
     /// A client that closes after this has had everything.
     fn is_final_event(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
-        end.ends_with(b"data: [DONE]") || end.ends_with(b"data:[DONE]") || end.ends_with(b"\"message_stop\"}")
+        let blank = self.bytes.ends_with(b"\n\n") || self.bytes.ends_with(b"\r\n\r\n");
+        self.concludes && blank && end.ends_with(b"}")
+            || end.ends_with(b"data: [DONE]")
+            || end.ends_with(b"data:[DONE]")
+            || end.ends_with(b"\"message_stop\"}")
     }
+}
+
+/// Whether the type of a last event of Responses stands in `data`.
+fn concludes(data: &[u8]) -> bool {
+    memchr::memmem::find_iter(data, b"\"response.").any(|at| {
+        let rest = data.get(at + 1..).unwrap_or_default();
+        CONCLUSIONS.iter().any(|conclusion| rest.starts_with(conclusion))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conclusion_of_responses_is_known_however_it_was_cut() {
+        let stream = b"event: response.completed\ndata: {\"type\": \"response.completed\",\"response\":{\"output\":[],\"usage\":{\"input_tokens\":1}}}\n\n";
+        for cut in 0..=stream.len() {
+            let mut last = Last::default();
+            last.add(&stream[..cut]);
+            assert_eq!(last.is_final_event(), cut == stream.len(), "{cut}");
+            last.add(&stream[cut..]);
+            assert!(last.is_final_event(), "{cut}");
+        }
+        let mut bytes = Last::default();
+        stream.iter().for_each(|byte| bytes.add(&[*byte]));
+        assert!(bytes.is_final_event());
+        let mut quoted = Last::default();
+        quoted.add(b"data: {\"delta\":\"\\\"response.completed\\\"\"}\n\n");
+        assert!(!quoted.is_final_event());
+    }
 
     #[test]
     fn the_last_event_is_known_however_it_was_cut() {

@@ -26,7 +26,7 @@ use crate::config::{Api, CompactionSettings};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
 use crate::wire::side::{Answer, warm_edits};
 use crate::wire::splice::{splice, total_len};
-use crate::wire::{Dialect, Digest};
+use crate::wire::{Dialect, Digest, Errand};
 
 /// How long a request that would overflow waits for its summary.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,6 +103,10 @@ pub fn begin(
     cut: usize,
     purpose: Purpose,
 ) -> Option<Ticket> {
+    // What asks for something else than the next turn has another path.
+    if Errand::of_path(origin.uri.path()) != Errand::Generate {
+        return None;
+    }
     let (tenant, now) = (origin.tenant, Instant::now());
     let allowed = match purpose {
         Purpose::Planned => compactor.breaker.allows(tenant, &origin.upstream, now),

@@ -20,18 +20,23 @@ use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
 use super::origin::{self, Incoming};
+use super::outcome::Record;
 use super::reply::Fault;
 use super::tenant::Identity;
 use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, carries_media, floor_bytes};
 use crate::config::{Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire;
+use crate::wire::{self, Dialect};
 
 impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
     pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
         let Incoming { shard, index, parts, dialect, body, .. } = incoming;
+        // Responses are recorded for those that go on from them.
+        if *dialect == Dialect::Responses {
+            return false;
+        }
         if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || carries_media(body) {
             return false;
         }
@@ -51,13 +56,19 @@ impl Compactor {
 /// The least bytes of a body, asking for so much output, that may need more than to be passed on.
 fn floor(strategies: &Strategies, window: Option<Window>, output: u64) -> usize {
     let planned = floor_bytes(strategies, window);
-    let overflowing = window.filter(|_| strategies.recovery).map_or(u64::MAX, |window| window.input.min(window.total));
-    planned.min(usize::try_from(overflowing.saturating_sub(output)).unwrap_or(usize::MAX))
+    let Some(window) = window.filter(|_| strategies.recovery) else { return planned };
+    let overflowing = window.input.min(window.total).saturating_sub(output);
+    planned.min(usize::try_from(overflowing).unwrap_or(usize::MAX))
 }
 
 impl Exchange<'_> {
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
-    pub(super) async fn unread(&self, parts: Parts, intake: &Intake) -> Result<(Held, Additions), Fault> {
+    pub(super) async fn unread(
+        &self,
+        parts: Parts,
+        intake: &Intake,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
         let request = Request::from_parts(parts.clone(), intake.original());
         let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
         if answer.status().is_success() {
@@ -70,7 +81,8 @@ impl Exchange<'_> {
             };
             let Some(mut work) = looked else { return Ok((Held::untouched(answer), Additions::default())) };
             let held = self.settle((&parts, intake), &mut work, answer).await;
-            let watch = learning::of_call(self.shard, &work, (held.answer.status(), held.answer.headers()));
+            record.compacted(&work);
+            let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
             Ok((held, Additions { notes: work.notes(), watch }))
         })
         .await

@@ -1,19 +1,26 @@
-//! Connections that become tunnels (WebSocket): both handshakes pass unchanged, then bytes both ways.
+//! Connections that become tunnels (WebSocket): both handshakes pass unchanged, then bytes both ways. Where model
+//! calls go over the socket and strategies are on, it is a [`Socket`] instead.
 
 use std::sync::Arc;
 
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
-use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_EXTENSIONS, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
 use super::body::SendBody;
 use super::headers::{self, BodyHeaders};
+use super::intake::{self, Look};
 use super::outcome::{Outcome, Record};
 use super::relay::Relay;
 use super::reply::{Fault, ReplyBody};
+use super::route;
+use super::socket::Socket;
 use super::{Shard, Target};
+use crate::config::Api;
+use crate::wire::Dialect;
 
 /// Buffer for each direction of a tunnel.
 const TUNNEL_BUFFER: usize = 8 * 1024;
@@ -41,6 +48,11 @@ pub async fn open(
     let (mut parts, body) = request.into_parts();
     let wanted = parts.headers.get(UPGRADE).cloned();
     parts.uri = target.uri;
+    let calls = model_calls(&shard, route.upstream.api, &parts);
+    if calls.is_some() {
+        // Compressed messages could not be read; without the offer there are none.
+        parts.headers = without(parts.headers, |name| *name == SEC_WEBSOCKET_EXTENSIONS);
+    }
     parts.headers = headers::to_upstream(parts.headers, route, target.dialect, BodyHeaders::Kept);
     set_upgrade(&mut parts.headers, wanted);
     let mut answer = match clients.send_upgrade(route, Request::from_parts(parts, SendBody::Stream(body))).await {
@@ -59,7 +71,11 @@ pub async fn open(
     let agreed = parts.headers.get(UPGRADE).cloned();
     parts.headers = headers::to_client(parts.headers);
     set_upgrade(&mut parts.headers, agreed);
-    shard.tasks.spawn(tunnel(client_side, upstream_side, record));
+    let ends = Ends { client: client_side, upstream: upstream_side };
+    match calls {
+        Some(parts) => shard.tasks.spawn(compacted(Arc::clone(&shard), (target.index, parts), ends, record)),
+        None => shard.tasks.spawn(tunnel(ends, record)),
+    };
     Ok(Response::from_parts(parts, ReplyBody::Own(bytes::Bytes::new())))
 }
 
@@ -70,15 +86,56 @@ fn set_upgrade(headers: &mut HeaderMap, protocol: Option<HeaderValue>) {
     }
 }
 
+/// The head that each model call on a socket would have as a request of its own, where such calls are looked at.
+fn model_calls(shard: &Shard, api: Api, parts: &Parts) -> Option<Parts> {
+    shard.proxy.compactor.as_ref()?;
+    let websocket = parts.headers.get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket");
+    let responses = route::model_call(api, &Method::POST, parts.uri.path()) == Some(Dialect::Responses);
+    let readable = websocket && responses && Dialect::Responses.is_read() && parts.method == Method::GET;
+    let mut call = readable.then(|| parts.clone())?;
+    call.method = Method::POST;
+    let of_socket =
+        |name: &HeaderName| name.as_str().starts_with("sec-websocket-") || [CONNECTION, UPGRADE].contains(name);
+    call.headers = without(call.headers, of_socket);
+    call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let permitted = intake::permits(&call.headers, call.uri.query(), shard.proxy.config.server.max_body_bytes);
+    (permitted == Look::Rewrite).then_some(call)
+}
+
+/// The headers without some of them, in their order.
+fn without(headers: HeaderMap, dropped: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(headers.len());
+    headers.iter().filter(|(name, _)| !dropped(name)).for_each(|(name, value)| {
+        out.append(name.clone(), value.clone());
+    });
+    out
+}
+
+/// Both ends of an upgrade that was agreed on.
+struct Ends {
+    client: OnUpgrade,
+    upstream: OnUpgrade,
+}
+
+impl Ends {
+    async fn open(self) -> Option<(Upgraded, Upgraded)> {
+        let opened = tokio::try_join!(self.client, self.upstream);
+        opened.inspect_err(|error| tracing::debug!(%error, "an upgrade was agreed but did not come about")).ok()
+    }
+}
+
+/// A socket with model calls. Ends as [`tunnel`] does.
+async fn compacted(shard: Arc<Shard>, (index, parts): (usize, Parts), ends: Ends, mut record: Record) {
+    let Some(ends) = ends.open().await else { return };
+    if let Err(error) = Socket::new(shard, index, parts, ends).relay().await {
+        tracing::debug!(%error, "a socket broke off");
+    }
+    record.close(Outcome::Upgraded);
+}
+
 /// Ends when both sides have closed or one has failed.
-async fn tunnel(client_side: OnUpgrade, upstream_side: OnUpgrade, mut record: Record) {
-    let (client, upstream) = match tokio::try_join!(client_side, upstream_side) {
-        Ok(both) => both,
-        Err(error) => {
-            tracing::debug!(%error, "an upgrade was agreed but did not come about");
-            return;
-        }
-    };
+async fn tunnel(ends: Ends, mut record: Record) {
+    let Some((client, upstream)) = ends.open().await else { return };
     let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
     let copied =
         tokio::io::copy_bidirectional_with_sizes(&mut client, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER).await;

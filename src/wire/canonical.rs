@@ -1,7 +1,7 @@
 //! What of an item counts for its identity, and the chain of digests over a history.
 //!
 //! Clients send the same history with other bytes from turn to turn. The canonical form ignores key
-//! order, whitespace, spelling of strings, members that are `null` and `cache_control` at any level.
+//! order, whitespace, spelling of strings, members that are `null` and cache marks at any level.
 //! Spelling of numbers is kept.
 
 use std::borrow::Cow;
@@ -14,6 +14,33 @@ pub const MAX_DEPTH: usize = 64;
 
 /// A string member whose key is in this list is the same as an array of one text part.
 pub type OneTextPart = &'static [&'static str];
+
+/// What of an object does not count for an item's identity, beside what never does.
+#[derive(Clone, Copy, Debug)]
+pub struct Spelling {
+    pub texts: OneTextPart,
+    /// The `type` of that one text part.
+    pub part: &'static str,
+    /// A member with this key and string value is the same as none.
+    pub implied: Option<(&'static str, &'static str)>,
+    /// Members that are the same absent as `false`.
+    pub off: &'static [&'static str],
+    /// What does not count of the objects in a member's array, by key.
+    pub within: &'static [(&'static str, &'static Spelling)],
+    /// Whether an element of an array counts for nothing, by its bytes.
+    pub ignored: fn(&[u8]) -> bool,
+}
+
+impl Spelling {
+    /// Nothing but what never counts.
+    pub const STRICT: Self =
+        Self { texts: &[], part: "text", implied: None, off: &[], within: &[], ignored: |_| false };
+}
+
+/// Whether a member marks a place for the provider's prompt cache: clients move these from turn to turn.
+pub fn is_cache_mark(key: &str) -> bool {
+    matches!(key, "cache_control" | "prompt_cache_breakpoint")
+}
 
 /// The chain digest of the empty history.
 pub fn chain_start(dialect: Dialect) -> Digest {
@@ -35,7 +62,12 @@ pub fn chain_next(chain: &Digest, canonical: &Digest) -> Digest {
 /// Digest of the canonical form of an item, an object. Unreadable are other values, nesting beyond
 /// [`MAX_DEPTH`] and objects in which a key occurs twice, because parsers differ in what they take.
 pub fn item(raw: &[u8], texts: OneTextPart) -> Result<Digest, Unreadable> {
-    let [_, _, digest @ ..] = object(&mut Cursor::new(raw, 0), MAX_DEPTH, texts)?;
+    spelt(raw, &Spelling { texts, ..Spelling::STRICT })
+}
+
+/// As [`item`], where a dialect allows other spellings too.
+pub fn spelt(raw: &[u8], spelling: &Spelling) -> Result<Digest, Unreadable> {
+    let [_, _, digest @ ..] = object(&mut Cursor::new(raw, 0), MAX_DEPTH, spelling)?;
     Ok(digest)
 }
 
@@ -50,23 +82,29 @@ const NULL: Form = [0; 34];
 const LONG: u8 = u8::MAX;
 
 /// `None` for `null`.
-fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Form>, Unreadable> {
+fn value(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<Option<Form>, Unreadable> {
     match cursor.peek() {
-        Some(b'{') => object(cursor, depth, &[]).map(Some),
-        Some(b'[') => array(cursor, depth).map(Some),
+        Some(b'{') => object(cursor, depth, spelling).map(Some),
+        Some(b'[') => array(cursor, depth, spelling).map(Some),
         _ => scalar(cursor),
     }
 }
 
-fn object(cursor: &mut Cursor<'_>, depth: usize, texts: OneTextPart) -> Result<Form, Unreadable> {
+fn object(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut members = Vec::new();
     let mut more = cursor.open(b'{', b'}')?;
     while more {
         let key = cursor.key()?;
-        let is_text = cursor.peek() == Some(b'"') && texts.contains(&key.as_ref());
-        let form = value(cursor, depth)?;
-        members.push((key, if is_text { form.map(one_text_part) } else { form }));
+        let is_text = cursor.peek() == Some(b'"') && spelling.texts.contains(&key.as_ref());
+        let is_off = cursor.peek() == Some(b'f') && spelling.off.contains(&key.as_ref());
+        let within = spelling.within.iter().find(|(name, _)| *name == key);
+        let form = match value(cursor, depth, within.map_or(&Spelling::STRICT, |(_, spelling)| *spelling))? {
+            Some(text) if is_text => Some(one_text_part(text, spelling.part)),
+            form if spelling.implied.is_some_and(|(name, said)| name == key && form == Some(text_form(said))) => None,
+            form => form.filter(|_| !is_off),
+        };
+        members.push((key, form));
         more = cursor.more(b'}')?;
     }
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -78,7 +116,7 @@ fn object(cursor: &mut Cursor<'_>, depth: usize, texts: OneTextPart) -> Result<F
 
 fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
     let mut bytes = Vec::with_capacity(members.len() * 64);
-    let kept = members.iter().filter(|(key, _)| key != "cache_control");
+    let kept = members.iter().filter(|(key, _)| !is_cache_mark(key));
     for (key, form) in kept.filter_map(|(key, form)| Some((key, form.as_ref()?))) {
         bytes.extend_from_slice(&(key.len() as u64).to_le_bytes());
         bytes.extend_from_slice(key.as_bytes());
@@ -87,12 +125,17 @@ fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
     long(b'o', &bytes)
 }
 
-fn array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Form, Unreadable> {
+/// `spelling` is that of the elements.
+fn array(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut elements = Vec::new();
     let mut more = cursor.open(b'[', b']')?;
     while more {
-        elements.push(value(cursor, depth)?.unwrap_or(NULL));
+        let start = cursor.at();
+        let form = value(cursor, depth, spelling)?.unwrap_or(NULL);
+        if !(spelling.ignored)(cursor.raw(&(start..cursor.at()))) {
+            elements.push(form);
+        }
         more = cursor.more(b']')?;
     }
     Ok(array_form(&elements))
@@ -118,9 +161,9 @@ fn scalar(cursor: &mut Cursor<'_>) -> Result<Option<Form>, Unreadable> {
     Ok(form)
 }
 
-/// The form of `[{"type":"text","text":T}]`, given that of the string `T`.
-fn one_text_part(text: Form) -> Form {
-    let part = [(Cow::from("text"), Some(text)), (Cow::from("type"), Some(text_form("text")))];
+/// The form of `[{"type":kind,"text":T}]`, given that of the string `T`.
+fn one_text_part(text: Form, kind: &str) -> Form {
+    let part = [(Cow::from("text"), Some(text)), (Cow::from("type"), Some(text_form(kind)))];
     array_form(&[object_form(&part)])
 }
 

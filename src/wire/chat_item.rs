@@ -59,7 +59,7 @@ fn answers(raw: &[u8], members: &[Member<'_>], is_function: bool) -> Result<Stri
 }
 
 /// The string member `key`; `None` if it is absent or no string.
-fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<String>, Unreadable> {
+pub(super) fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<String>, Unreadable> {
     let mut spans = members.iter().filter(|(name, _)| name == key).map(|(_, span)| span);
     match (spans.next(), spans.next()) {
         (Some(span), None) => decoded(raw, span),
@@ -69,7 +69,7 @@ fn text_of(raw: &[u8], members: &[Member<'_>], key: &str) -> Result<Option<Strin
 }
 
 /// The string at `span`; `None` if something else stands there.
-fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable> {
+pub(super) fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable> {
     if kind(raw, span) != b'"' {
         return Ok(None);
     }
@@ -77,10 +77,12 @@ fn decoded(raw: &[u8], span: &Range<usize>) -> Result<Option<String>, Unreadable
     Ok(Some(text.into_owned()))
 }
 
-/// The members of the object that begins at byte `at`, by key. Rows name a text by its place among the
-/// slots, and are found by a digest that ignores key order: so slots must ignore it too.
-fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
+/// The members of the object that begins at byte `at`, by key, cache marks left out. Rows name a text by its
+/// place among the slots, and are found by a digest that ignores key order and marks: so slots must ignore
+/// them too.
+pub(super) fn members(raw: &[u8], at: usize) -> Result<Vec<Member<'_>>, Unreadable> {
     let mut members = super::scan::members(raw, at)?;
+    members.retain(|(key, _)| !canonical::is_cache_mark(key));
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(members)
 }
@@ -97,7 +99,7 @@ impl Reading<'_> {
     /// A member of the message.
     fn member(&mut self, key: &str, span: &Range<usize>) -> Result<(), Unreadable> {
         match (key, kind(self.raw, span)) {
-            ("role" | "tool_call_id" | "cache_control", _) | (_, b'n') => {}
+            ("role" | "tool_call_id", _) | (_, b'n') => {}
             ("content", b'"') => self.slot(span, self.text_kind()),
             ("content", b'[') => {
                 for part in self.elements(span, MAX_PARTS)? {
@@ -156,7 +158,7 @@ impl Reading<'_> {
         }
         for (key, span) in &members {
             match (form.as_str(), key.as_ref(), kind(self.raw, span)) {
-                (_, "type" | "cache_control", _) | (_, _, b'n') => {}
+                (_, "type", _) | (_, _, b'n') => {}
                 ("text", "text", b'"') | ("refusal", "refusal", b'"') => self.slot(span, self.text_kind()),
                 _ => self.slot(span, SlotKind::Other),
             }
@@ -171,7 +173,7 @@ impl Reading<'_> {
         let mut call = Call { id, name: String::new() };
         for (key, span) in &members {
             match (key.as_ref(), kind(self.raw, span)) {
-                ("id" | "type" | "index" | "cache_control", _) | (_, b'n') => {}
+                ("id" | "type" | "index", _) | (_, b'n') => {}
                 ("function" | "custom", b'{') => self.callee(key, span, &mut call)?,
                 _ => self.slot(span, SlotKind::Other),
             }
@@ -185,7 +187,7 @@ impl Reading<'_> {
         let index = self.calls.len();
         for (key, span) in members(self.raw, span.start)? {
             match (form, key.as_ref(), kind(self.raw, &span)) {
-                (_, "cache_control", _) | (_, _, b'n') => {}
+                (_, _, b'n') => {}
                 (_, "name", b'"') => {
                     call.name = decoded(self.raw, &span)?.unwrap_or_default();
                     self.slot(&span, SlotKind::Other);

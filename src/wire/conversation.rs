@@ -65,6 +65,8 @@ pub struct Fields {
     pub members: Vec<(Arc<str>, Range<usize>)>,
     /// The request continues a history that the provider holds (R8, R9, message threads).
     pub continues: bool,
+    /// The provider compacts the history by itself (R12): nothing is planned, only an overflow is mended.
+    pub managed: bool,
     /// Output tokens below which a limit may not be lowered for the dialect's own reasons (A14); else 0.
     pub least_output: u64,
 }
@@ -103,6 +105,9 @@ pub enum Standing {
     Reference,
     /// It asks the provider to compact the history (R11).
     Trigger,
+    /// It sets what the model can do: where the items around it are replaced, it stays, before what stands for
+    /// them (R3, R15).
+    Kept,
 }
 
 /// An output-limit field of the client's, as it stands in the body.
@@ -222,10 +227,11 @@ impl Conversation<'_> {
     }
 
     /// Name of the tool whose call the result `id` of item `item` answers: that of the nearest call
-    /// before it with this id (ids are reused for other calls), else with this name (legacy functions
-    /// and clients that leave ids out). `None` if there is none among [`REACH`] items.
+    /// in it (tools of the provider's) or before it with this id (ids are reused for other calls), else with
+    /// this name (legacy functions and clients that leave ids out). `None` if there is none among [`REACH`] items.
     pub fn tool_of(&self, item: usize, id: &str) -> Option<&str> {
-        let before = self.items.get(..item)?.iter().rev().take(REACH);
+        let answers = self.items.get(item).is_some_and(|item| !item.facts.results.is_empty());
+        let before = self.items.get(..item + usize::from(answers))?.iter().rev().take(REACH);
         let calls = before.flat_map(|item| item.facts.calls.iter().rev());
         let by_id = calls.clone().find(|call| !call.id.is_empty() && call.id == id);
         by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())

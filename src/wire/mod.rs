@@ -1,18 +1,26 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+mod anthropic;
+mod anthropic_item;
+mod anthropic_side;
 pub mod canonical;
+pub mod chain;
 mod chat_item;
 mod chat_side;
 pub mod conversation;
 pub mod dialect;
+pub mod frames;
 mod generations;
 mod media;
 pub mod memo;
 mod openai_chat;
+mod openai_responses;
 pub mod overflow;
 mod prefixes;
 pub mod reading;
+mod responses_item;
+mod responses_side;
 pub mod scan;
 pub mod side;
 pub mod splice;
@@ -23,5 +31,5 @@ mod writing;
 pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
-pub use dialect::Errand;
+pub use dialect::{Errand, model_of_path};
 pub use reading::{fields, read, read_known};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::conversation::{Conversation, Fields, Role};
-use super::scan::{elements, kind, members, string};
+use super::scan::{self, elements, members, string};
 use super::splice::Edit;
 use super::writing::{inner, quoted};
 
@@ -34,37 +34,37 @@ pub(super) fn user_message(text: &str) -> String {
 }
 
 /// The edit that puts `text` in front of the text of the user message `item`: into its string, into its
-/// first text part, or as a first text part where it has none (D11: one text part stays one). `None`
-/// for other roles and shapes.
-pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Edit> {
+/// first part of type `kind`, or as a first such part where it has none (D11: one text part stays one).
+/// `None` for other roles and shapes.
+pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str, kind: &str) -> Option<Edit> {
     let at = conversation.items.get(item).filter(|item| item.facts.role == Role::User)?.span.start;
     let raw = conversation.raw(item);
     let (_, content) = members(raw, 0).ok()?.into_iter().find(|(key, _)| key == "content")?;
-    let (place, with) = match kind(raw, &content) {
+    let (place, with) = match scan::kind(raw, &content) {
         b'"' => (content.start + 1, inner(text)),
-        b'[' => match first_text(raw, content.start) {
+        b'[' => match first_text(raw, content.start, kind) {
             Some(first) => (first.start + 1, inner(text)),
-            None => (content.start + 1, new_part(raw, content.start, text)?),
+            None => (content.start + 1, new_part(raw, content.start, text, kind)?),
         },
         _ => return None,
     };
     Some(Edit { span: at + place..at + place, with: with.into() })
 }
 
-/// The string of the first text part of the array at `at`.
-fn first_text(raw: &[u8], at: usize) -> Option<Range<usize>> {
+/// The string of the first text part of type `kind` in the array at `at`.
+fn first_text(raw: &[u8], at: usize, kind: &str) -> Option<Range<usize>> {
     elements(raw, at).ok()?.into_iter().find_map(|part| {
         let members = members(raw, part.start).ok()?;
         let value = |key: &str| members.iter().find(|(name, _)| name == key).map(|(_, span)| span.clone());
-        let is_text = string(raw, &value("type")?)? == "text";
-        value("text").filter(|text| is_text && kind(raw, text) == b'"')
+        let is_text = string(raw, &value("type")?)? == kind;
+        value("text").filter(|text| is_text && scan::kind(raw, text) == b'"')
     })
 }
 
 /// A text part to stand first in the array at `at`.
-fn new_part(raw: &[u8], at: usize, text: &str) -> Option<String> {
+fn new_part(raw: &[u8], at: usize, text: &str, kind: &str) -> Option<String> {
     let comma = if elements(raw, at).ok()?.is_empty() { "" } else { "," };
-    Some(format!(r#"{{"type":"text","text":{}}}{comma}"#, quoted(text)))
+    Some(format!(r#"{{"type":"{kind}","text":{}}}{comma}"#, quoted(text)))
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::chat_side;
 use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
+use super::{anthropic_side, chat_side, responses_side};
 
 /// What a side call came back with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,32 +30,54 @@ pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, ins
     let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
     let end = conversation.items.last()?.span.end;
     let limits = &conversation.fields.max_output;
-    if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < *OUTPUT.start()) {
+    // What thinking may take of the output comes on top.
+    let (least, most) = (*OUTPUT.start() + conversation.fields.least_output, *OUTPUT.end());
+    if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < least) {
         return None;
     }
     let mut kept: Vec<Edit> = edits.into_iter().filter(|edit| edit.span.end <= upto).collect();
     kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", conversation.head_message(0, instruction))) });
-    kept.extend(conversation.lower_output(*OUTPUT.end()));
-    if conversation.fields.store == Some(true) {
-        let stores = conversation.fields.members.iter().filter(|(key, _)| key.as_ref() == "store");
-        kept.extend(stores.map(|(_, span)| Edit { span: span.clone(), with: Bytes::from_static(b"false") }));
-    }
+    kept.extend(conversation.lower_output(most + conversation.fields.least_output));
+    kept.extend(unstored(conversation));
     kept.sort_by_key(|edit| edit.span.start);
     Some(kept)
 }
 
+/// The edit after which the provider does not keep the answer: where the client sent `store`, and on
+/// Responses always, since there it is on unless it is off.
+fn unstored(conversation: &Conversation) -> Option<Edit> {
+    let fields = &conversation.fields;
+    let sent = fields.members.iter().find(|(key, _)| key.as_ref() == "store");
+    match (conversation.dialect, sent) {
+        (_, Some(_)) if fields.store == Some(false) => None,
+        (Dialect::Responses, Some((_, span))) => Some(Edit { span: span.clone(), with: Bytes::from_static(b"false") }),
+        (Dialect::Responses, None) => {
+            let behind = memchr::memchr(b'{', conversation.body)? + 1;
+            Some(Edit { span: behind..behind, with: Bytes::from_static(b"\"store\":false,") })
+        }
+        (_, Some((_, span))) if fields.store == Some(true) => {
+            Some(Edit { span: span.clone(), with: Bytes::from_static(b"false") })
+        }
+        _ => None,
+    }
+}
+
 impl Dialect {
-    /// A request of one user message. `store` is sent only where the client sent it.
+    /// A request of one user message. `store` is sent only where the client sent it, and on Responses.
     pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
         match self {
-            Self::Chat | Self::Responses | Self::Messages => chat_side::transcript_body(model, prompt, store),
+            Self::Chat => chat_side::transcript_body(model, prompt, store),
+            Self::Responses => responses_side::transcript_body(model, prompt),
+            Self::Messages => anthropic_side::transcript_body(model, prompt),
         }
     }
 
     /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
     pub fn read_answer(self, body: &[u8]) -> Option<Answer> {
         match self {
-            Self::Chat | Self::Responses | Self::Messages => chat_side::read_answer(body),
+            Self::Chat => chat_side::read_answer(body),
+            Self::Responses => responses_side::read_answer(body),
+            Self::Messages => anthropic_side::read_answer(body),
         }
     }
 
@@ -71,7 +93,9 @@ impl Dialect {
     /// Whether nothing in a request keeps the model from one answer of plain text.
     fn answers_freely(self, conversation: &Conversation) -> bool {
         match self {
-            Self::Chat | Self::Responses | Self::Messages => chat_side::answers_freely(conversation),
+            Self::Chat => chat_side::answers_freely(conversation),
+            Self::Responses => responses_side::answers_freely(conversation),
+            Self::Messages => anthropic_side::answers_freely(conversation),
         }
     }
 }

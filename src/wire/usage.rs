@@ -1,4 +1,4 @@
-//! What a Chat Completions answer reports of itself: tokens, finish reason, model, end.
+//! What an answer reports of itself: tokens, finish reason, model, end.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub struct Observed {
     pub usage: Option<Usage>,
     pub finish_reason: Option<String>,
     pub model: Option<String>,
-    /// `[DONE]` was seen: the stream ended normally whatever the connection did next.
+    /// The last event of its kind was seen: the stream ended normally whatever the connection did next.
     pub done: bool,
 }
 
@@ -37,7 +37,44 @@ struct Answer<'a> {
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     choices: Option<&'a RawValue>,
+    /// The kind of an event, and of an answer of Anthropic's.
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<&'a RawValue>,
+    /// Where an event of Responses has all the rest.
+    #[serde(borrow, default)]
+    response: Option<&'a RawValue>,
+    /// Of a response that was cut off.
+    #[serde(default)]
+    incomplete_details: Option<Incomplete>,
+    /// An answer of Anthropic's that begins.
+    #[serde(borrow, default)]
+    message: Option<&'a RawValue>,
+    /// What an event of Anthropic's adds to one.
+    #[serde(borrow, default)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
 }
+
+/// What stands in an answer of Anthropic's, or in one that begins or ends.
+#[derive(Deserialize, Default)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Incomplete {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Types of the events with which a stream of Responses ends.
+const LAST_EVENTS: [&str; 3] = ["\"response.completed\"", "\"response.incomplete\"", "\"response.failed\""];
 
 #[derive(Deserialize)]
 struct Choice {
@@ -75,7 +112,21 @@ pub fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
             break;
         }
     }
+    // The event that counted the input was cut off.
+    observed.usage = observed.usage.filter(|usage| usage.prompt_tokens > 0);
+    if cut && observed.usage.is_none() {
+        observed.usage = usage_in(window);
+    }
     observed
+}
+
+/// The usage in a window that begins in the midst of JSON: an answer of Responses repeats instructions and
+/// tools before it. The key cannot stand in a text, where its quotes would be escaped.
+fn usage_in(window: &[u8]) -> Option<Usage> {
+    let key = b"\"usage\":";
+    let at = memchr::memmem::rfind(window, key)? + key.len();
+    let mut values = serde_json::Deserializer::from_slice(window.get(at..)?).into_iter::<Value>();
+    usage(&values.next()?.ok()?)
 }
 
 fn after_blank_line(window: &[u8]) -> &[u8] {
@@ -87,6 +138,14 @@ fn after_blank_line(window: &[u8]) -> &[u8] {
 impl Observed {
     /// Fills in what is still unknown.
     fn add(&mut self, answer: &Answer) {
+        self.done |= answer.kind.is_some_and(|kind| LAST_EVENTS.contains(&kind.get()));
+        if let Some(Ok(response)) = answer.response.map(|part| serde_json::from_str::<Answer>(part.get())) {
+            self.add(&response);
+        }
+        if self.finish_reason.is_none() {
+            self.finish_reason = answer.incomplete_details.as_ref().and_then(|details| details.reason.clone());
+        }
+        self.add_message(answer);
         let groq = || answer.x_groq.and_then(|part| value(part)?.get("usage").and_then(usage));
         self.usage = self.usage.or_else(|| answer.usage.and_then(|part| usage(&value(part)?))).or_else(groq);
         if self.finish_reason.is_none() {
@@ -99,6 +158,31 @@ impl Observed {
         }
     }
 
+    /// The forms of Anthropic's: a whole answer, the event that begins one, the event that ends one. The last
+    /// event counts the output, and newer ones the input as well.
+    fn add_message(&mut self, answer: &Answer) {
+        let kind: Option<&str> = answer.kind.and_then(|part| serde_json::from_str(part.get()).ok());
+        let inner = match kind {
+            Some("message_stop") => {
+                self.done = true;
+                return;
+            }
+            Some("message_start") => answer.message,
+            Some("message_delta") => answer.delta,
+            Some("message") => None,
+            _ => return,
+        };
+        let inner: Message = inner.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default();
+        let counted = inner.usage.or(answer.usage).and_then(value);
+        if let Some(counted) = counted {
+            self.usage = joined(self.usage, &counted);
+        }
+        let text =
+            |part: Option<&RawValue>| part.and_then(|part| serde_json::from_str::<Option<String>>(part.get()).ok()?);
+        self.finish_reason = self.finish_reason.take().or_else(|| text(inner.stop_reason.or(answer.stop_reason)));
+        self.model = self.model.take().or_else(|| text(inner.model.or(answer.model)));
+    }
+
     fn is_complete(&self) -> bool {
         self.usage.is_some() && self.finish_reason.is_some() && self.model.is_some()
     }
@@ -108,14 +192,38 @@ fn value(part: &RawValue) -> Option<Value> {
     serde_json::from_str(part.get()).ok()
 }
 
+/// Names of the counts: those of Chat Completions with the variants of other servers, then those of Responses.
+const PROMPT: [&str; 2] = ["/prompt_tokens", "/input_tokens"];
+const COMPLETION: [&str; 2] = ["/completion_tokens", "/output_tokens"];
+const CACHED: [&str; 4] = [
+    "/prompt_tokens_details/cached_tokens",
+    "/prompt_cache_hit_tokens",
+    "/cached_tokens",
+    "/input_tokens_details/cached_tokens",
+];
+
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |path: &str| usage.pointer(path).and_then(Value::as_u64);
-    let cached = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+    let count = |paths: &[&str]| paths.iter().find_map(|path| usage.pointer(path).and_then(Value::as_u64));
     Some(Usage {
-        prompt_tokens: count("/prompt_tokens")?,
-        completion_tokens: count("/completion_tokens").unwrap_or(0),
-        cached_tokens: cached.iter().find_map(|path| count(path)).unwrap_or(0),
+        prompt_tokens: count(&PROMPT)?,
+        completion_tokens: count(&COMPLETION).unwrap_or(0),
+        cached_tokens: count(&CACHED).unwrap_or(0),
     })
+}
+
+/// Counts of Anthropic's, of which later events (read first) know what earlier ones do not: input from the cache
+/// is counted by itself.
+fn joined(later: Option<Usage>, counted: &Value) -> Option<Usage> {
+    let count = |key: &str| counted.get(key).and_then(Value::as_u64);
+    let cached = count("cache_read_input_tokens").unwrap_or(0);
+    let input = count("input_tokens").map(|n| n + cached + count("cache_creation_input_tokens").unwrap_or(0));
+    let output = count("output_tokens").unwrap_or(0);
+    let (prompt_tokens, cached_tokens) = match later.filter(|later| later.prompt_tokens > 0) {
+        Some(later) => (later.prompt_tokens, later.cached_tokens),
+        None => (input.unwrap_or(0), cached),
+    };
+    let completion_tokens = later.map_or(output, |later| later.completion_tokens.max(output));
+    Some(Usage { prompt_tokens, completion_tokens, cached_tokens })
 }
 
 #[cfg(test)]

@@ -3,9 +3,13 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::wire::Dialect;
+use crate::wire::openai_responses::bodies::item;
+
 /// A request as a client holds it.
 #[derive(Debug, Clone)]
 pub struct Client {
+    pub dialect: Dialect,
     pub system: Vec<Value>,
     pub messages: Vec<Value>,
     pub clock: u32,
@@ -37,18 +41,29 @@ pub enum Step {
     Spell(Style),
 }
 
+/// A client of any dialect, and what it does then.
+pub fn session() -> impl Strategy<Value = (Client, Vec<Step>)> {
+    let session = |dialect, message: BoxedStrategy<Value>| (client_of(dialect, message.clone()), steps(message));
+    prop_oneof![session(Dialect::Chat, message().boxed()), session(Dialect::Responses, item().boxed())]
+}
+
 pub fn client() -> impl Strategy<Value = Client> {
-    let messages = prop::collection::vec(message(), 0..8);
-    (messages, style(), 0_usize..4, 0_usize..4_000, 0_usize..3).prop_map(|(messages, style, turn, tools, systems)| {
+    session().prop_map(|(client, _)| client)
+}
+
+fn client_of(dialect: Dialect, message: BoxedStrategy<Value>) -> impl Strategy<Value = Client> {
+    let messages = prop::collection::vec(message, 0..8);
+    let parts = (messages, style(), 0_usize..4, 0_usize..4_000, 0_usize..3);
+    parts.prop_map(move |(messages, style, turn, tools, systems)| {
         let tools = json!([{"type": "function", "function": {"name": "f", "description": "d".repeat(tools)}}]);
-        Client { system: vec![system(); systems], messages, clock: 0, tools, turn, style }
+        Client { dialect, system: vec![system(); systems], messages, clock: 0, tools, turn, style }
     })
 }
 
-pub fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps(message: BoxedStrategy<Value>) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => prop::collection::vec(message(), 1..4).prop_map(Step::Append),
-        1 => (any::<prop::sample::Index>(), message()).prop_map(|(at, message)| Step::Edit(at.index(64), message)),
+        4 => prop::collection::vec(message.clone(), 1..4).prop_map(Step::Append),
+        1 => (any::<prop::sample::Index>(), message).prop_map(|(at, message)| Step::Edit(at.index(64), message)),
         1 => (0_usize..6).prop_map(Step::Rewind),
         1 => Just(Step::Tick),
         1 => Just(Step::AddSystem),
@@ -112,7 +127,7 @@ impl Client {
         let messages: Vec<Value> =
             self.system.iter().cloned().chain(clock).chain(self.messages.iter().cloned()).collect();
         let mut members = [
-            ("messages", Value::from(messages)),
+            (self.dialect.array(), Value::from(messages)),
             ("model", json!("m")),
             ("max_tokens", json!(4_096)),
             ("tools", self.tools.clone()),
@@ -124,7 +139,7 @@ impl Client {
 
 fn object<'v>(members: impl DoubleEndedIterator<Item = (&'v str, &'v Value)>, style: Style) -> String {
     let mut members: Vec<_> = members.map(|(key, value)| (Value::from(key).to_string(), spell(value, style))).collect();
-    if style == Style::Reversed && !members.iter().any(|(key, _)| key == "\"messages\"") {
+    if style == Style::Reversed && !members.iter().any(|(key, _)| key == "\"max_tokens\"") {
         members.reverse();
     }
     let (colon, comma) = marks(style);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
-use super::bodies::{Client, Style, client, steps};
+use super::bodies::{Client, Style, client, session};
 use crate::wire::Dialect;
 use crate::wire::memo::{Memo, Salt};
 use crate::wire::{fields, read, read_known};
@@ -11,9 +11,9 @@ use crate::wire::{fields, read, read_known};
 const SALT: Salt = [7; 16];
 
 /// Reads through `memo` and afresh; both must be the same.
-fn check(body: &[u8], memo: &Memo) -> Result<(), TestCaseError> {
-    let fresh = read(Dialect::Chat, body, &Memo::new(0), SALT);
-    prop_assert_eq!(&read(Dialect::Chat, body, memo, SALT), &fresh);
+fn check(dialect: Dialect, body: &[u8], memo: &Memo) -> Result<(), TestCaseError> {
+    let fresh = read(dialect, body, &Memo::new(0), SALT);
+    prop_assert_eq!(&read(dialect, body, memo, SALT), &fresh);
     if fresh.is_ok() {
         prop_assert!(serde_json::from_slice::<&RawValue>(body).is_ok());
     }
@@ -34,7 +34,7 @@ fn mutate(body: &mut Vec<u8>, (at, how, byte): &Mutation) {
 }
 
 fn chain(client: &Client) -> Vec<[u8; 32]> {
-    read(Dialect::Chat, client.body().as_bytes(), &Memo::new(0), SALT).unwrap().chain().copied().collect()
+    read(client.dialect, client.body().as_bytes(), &Memo::new(0), SALT).unwrap().chain().copied().collect()
 }
 
 proptest! {
@@ -43,13 +43,13 @@ proptest! {
     /// For all histories of requests (turns, edits, rewinds, clocks, other spelling and member order, system
     /// messages that come and go), with a memory that has room and one that hardly has any.
     #[test]
-    fn a_memory_changes_nothing(mut client in client(), steps in steps()) {
+    fn a_memory_changes_nothing((mut client, steps) in session()) {
         let (roomy, tight) = (Memo::new(8 << 20), Memo::new(100 << 10));
-        check(client.body().as_bytes(), &roomy)?;
+        check(client.dialect, client.body().as_bytes(), &roomy)?;
         for step in steps {
             client.take(step);
             for memo in [&roomy, &roomy, &tight] {
-                check(client.body().as_bytes(), memo)?;
+                check(client.dialect, client.body().as_bytes(), memo)?;
             }
         }
     }
@@ -62,10 +62,10 @@ proptest! {
     ) {
         let memo = Memo::new(8 << 20);
         let mut body = client.body().into_bytes();
-        check(&body, &memo)?;
+        check(client.dialect, &body, &memo)?;
         for mutation in &mutations {
             mutate(&mut body, mutation);
-            check(&body, &memo)?;
+            check(client.dialect, &body, &memo)?;
         }
     }
 
@@ -73,10 +73,15 @@ proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), json in "[{}\\[\\]\",:a0 \\\\]{0,40}") {
         let memo = Memo::new(1 << 20);
-        check(&bytes, &memo)?;
-        check(json.as_bytes(), &memo)?;
-        check(format!(r#"{{"messages":[{json}]}}"#).as_bytes(), &memo)?;
-        check(format!(r#"{{"messages":[{{"role":"user","content":{json}}}]}}"#).as_bytes(), &memo)?;
+        for dialect in [Dialect::Chat, Dialect::Responses] {
+            let array = dialect.array();
+            check(dialect, &bytes, &memo)?;
+            check(dialect, json.as_bytes(), &memo)?;
+            check(dialect, format!(r#"{{"{array}":{json}}}"#).as_bytes(), &memo)?;
+            check(dialect, format!(r#"{{"{array}":[{json}]}}"#).as_bytes(), &memo)?;
+            check(dialect, format!(r#"{{"{array}":[{{"role":"user","content":{json}}}]}}"#).as_bytes(), &memo)?;
+            check(dialect, format!(r#"{{"{array}":[{{"type":"x_output","output":{json}}}]}}"#).as_bytes(), &memo)?;
+        }
     }
 
     /// For all conversations: the chain depends on neither spelling, order of members, tools nor clock.
@@ -130,7 +135,7 @@ fn the_same_beginning_may_go_on_otherwise() {
         [user.into(), String::new(), format!("{system},{user}"), system.into(), format!(" {user}"), "{}".into()]
     {
         for _ in 0..2 {
-            check(body(&messages).as_bytes(), &memo).unwrap();
+            check(Dialect::Chat, body(&messages).as_bytes(), &memo).unwrap();
         }
     }
 }
@@ -164,7 +169,7 @@ fn threads_share_a_memory() {
     let bodies: Vec<_> = (0..40).map(|n| long_body("", &"y".repeat(n * 200))).collect();
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| bodies.iter().for_each(|body| check(body.as_bytes(), &memo).unwrap()));
+            scope.spawn(|| bodies.iter().for_each(|body| check(Dialect::Chat, body.as_bytes(), &memo).unwrap()));
         }
     });
 }
@@ -196,14 +201,11 @@ proptest! {
 
     /// For all bodies: what is read beside the conversation is what reading the whole gives.
     #[test]
-    fn fields_alone_are_those_of_the_whole(mut client in client(), steps in steps()) {
-        for step in steps {
-            client.take(step);
-            let body = client.body();
-            let whole = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), SALT).unwrap();
-            let alone = fields(Dialect::Chat, body.as_bytes()).unwrap();
-            prop_assert_eq!(&alone.model, &whole.fields.model);
-            prop_assert_eq!(alone.most_output(), whole.max_output());
-        }
+    fn fields_alone_are_those_of_the_whole(client in client()) {
+        let body = client.body();
+        let whole = read(client.dialect, body.as_bytes(), &Memo::new(0), SALT).unwrap();
+        let alone = fields(client.dialect, body.as_bytes()).unwrap();
+        prop_assert_eq!(&alone.model, &whole.fields.model);
+        prop_assert_eq!(alone.most_output(), whole.max_output());
     }
 }

@@ -1,0 +1,79 @@
+//! Turns are found in their order, by their tenant, and within the cap.
+
+use serde_json::json;
+
+use super::*;
+use crate::wire::memo::Memo;
+use crate::wire::{Dialect, read};
+
+const MINE: Tenant = Tenant([1; 16]);
+const OTHERS: Tenant = Tenant([2; 16]);
+
+/// Records a turn that says `text`.
+fn turn(chains: &Arc<Chains>, (previous, id): (Option<&str>, &str), text: &str) -> bool {
+    let mut body = json!({"model": "m", "input": [{"role": "user", "content": text}]});
+    if let Some(previous) = previous {
+        body["previous_response_id"] = json!(previous);
+    }
+    let body = body.to_string();
+    let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let Some(mut recorder) = chains.record(MINE, &conversation, Beginning::New) else { return false };
+    let response = json!({"id": id, "output": [{"type": "message", "role": "assistant", "content": text}]}).to_string();
+    let (first, rest) = response.as_bytes().split_at(7);
+    recorder.see(first);
+    recorder.see(rest);
+    recorder.finish();
+    true
+}
+
+#[test]
+fn a_chain_is_whole_from_its_beginning_and_its_tenants_own() {
+    let chains = Arc::new(Chains::default());
+    assert!(turn(&chains, (None, "a"), "one"));
+    assert!(turn(&chains, (Some("a"), "b"), "two"));
+    assert!(!turn(&chains, (Some("unseen"), "c"), "three"));
+    let history = chains.history(MINE, "b").unwrap();
+    let items: Vec<&[u8]> = history.iter().map(|items| &**items).collect();
+    let text = String::from_utf8(items.join(&b","[..])).unwrap();
+    let order: Vec<usize> = ["one", "two"].iter().flat_map(|word| text.match_indices(word)).map(|(at, _)| at).collect();
+    assert_eq!((history.len(), order.len(), order.is_sorted()), (4, 4, true), "{text}");
+    assert_eq!(chains.history(OTHERS, "b"), None);
+    assert_eq!(chains.history(MINE, "c"), None);
+}
+
+#[test]
+fn a_fork_continues_from_where_it_left() {
+    let chains = Arc::new(Chains::default());
+    turn(&chains, (None, "a"), "one");
+    turn(&chains, (Some("a"), "b"), "two");
+    turn(&chains, (Some("a"), "b2"), "other");
+    assert_eq!(chains.history(MINE, "b2").unwrap().len(), 4);
+}
+
+#[test]
+fn what_was_used_last_stays_within_the_cap() {
+    let chains = Arc::new(Chains::default());
+    turn(&chains, (None, "kept"), "x");
+    for n in 0..40 {
+        turn(&chains, (None, &format!("r{n}")), &"y".repeat(600_000));
+        assert!(chains.history(MINE, "kept").is_some(), "{n}");
+        assert!(chains.bytes() <= MAX_BYTES);
+    }
+    assert!(chains.history(MINE, "r0").is_none() && chains.history(MINE, "r39").is_some());
+}
+
+#[test]
+fn a_client_that_sends_its_whole_history_is_not_recorded_except_on_a_socket() {
+    let chains = Arc::new(Chains::default());
+    let body = json!({"input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}).to_string();
+    let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    assert!(chains.record(MINE, &conversation, Beginning::New).is_none());
+    assert!(chains.record(MINE, &conversation, Beginning::Any).is_some());
+}
+
+#[test]
+fn a_response_over_the_cap_and_one_that_broke_off_are_not_recorded() {
+    let chains = Arc::new(Chains::default());
+    assert!(turn(&chains, (None, "long"), &"z".repeat(MAX_RESPONSE)));
+    assert_eq!(chains.history(MINE, "long"), None);
+}

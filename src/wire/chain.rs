@@ -1,0 +1,141 @@
+//! Responses that continue one another (`previous_response_id`): what a response adds to the history that its
+//! provider holds, and a request with all of that history in its body.
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::conversation::{Conversation, Dialect};
+use super::scan::{Cursor, members, string};
+use super::splice::{Edit, splice};
+
+/// The member that names the response which a request continues.
+const PREVIOUS: &str = "previous_response_id";
+
+/// What a whole response says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    pub id: String,
+    /// Its output items as JSON, joined by commas.
+    pub items: Bytes,
+}
+
+/// Collects a response from its events.
+#[derive(Debug, Default)]
+pub struct Collector {
+    items: Vec<u8>,
+    done: Option<Output>,
+}
+
+#[derive(Deserialize)]
+struct Event<'e> {
+    #[serde(rename = "type")]
+    kind: &'e str,
+    #[serde(borrow, default)]
+    item: Option<&'e RawValue>,
+    #[serde(borrow, default)]
+    response: Option<&'e RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Response<'r> {
+    id: String,
+    #[serde(borrow, default)]
+    output: Vec<&'r RawValue>,
+}
+
+/// Reads a whole JSON response.
+pub fn output(response: &str) -> Option<Output> {
+    let Response { id, output } = serde_json::from_str(response).ok()?;
+    Some(Output { id, items: joined(&output).into() })
+}
+
+fn joined(items: &[&RawValue]) -> Vec<u8> {
+    items.iter().map(|item| item.get().as_bytes()).collect::<Vec<_>>().join(&b","[..])
+}
+
+impl Collector {
+    /// Takes in the data of one event.
+    pub fn event(&mut self, data: &str) {
+        let Ok(event) = serde_json::from_str::<Event>(data) else { return };
+        match (event.kind, event.item, event.response) {
+            ("response.output_item.done", Some(item), _) => {
+                if !self.items.is_empty() {
+                    self.items.push(b',');
+                }
+                self.items.extend_from_slice(item.get().as_bytes());
+            }
+            // Some servers repeat the output there, some leave it out.
+            ("response.completed" | "response.incomplete", _, Some(response)) => {
+                let whole = output(response.get());
+                let items = std::mem::take(&mut self.items);
+                self.done = whole
+                    .map(|whole| if whole.items.is_empty() { Output { items: items.into(), ..whole } } else { whole });
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The response, once its end has come.
+    pub fn finish(self) -> Option<Output> {
+        self.done
+    }
+}
+
+/// The id of the response that a request continues.
+pub fn previous(conversation: &Conversation) -> Option<String> {
+    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == PREVIOUS)?;
+    string(conversation.body, span).map(|id| id.into_owned())
+}
+
+/// The items of a request's own input, joined by commas.
+pub fn input(conversation: &Conversation) -> Option<Bytes> {
+    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == conversation.dialect.array())?;
+    let raw = conversation.body.get(span.clone())?;
+    match raw {
+        [b'[', inner @ .., b']'] => Some(Bytes::copy_from_slice(inner.trim_ascii())),
+        [b'"', ..] => Some([br#"{"role":"user","content":"#, raw, b"}"].concat().into()),
+        _ => None,
+    }
+}
+
+/// The request with the whole history in its input: what it continued, `history` (items joined by commas, oldest
+/// first), and its own. `None` if it does not read.
+pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
+    let own = input(conversation)?;
+    let items: Vec<&[u8]> =
+        history.iter().chain([&own]).map(|items| &**items).filter(|items| !items.is_empty()).collect();
+    let whole = [b"[", &*items.join(&b","[..]), b"]"].concat();
+    let body = Bytes::copy_from_slice(conversation.body);
+    let all = members(&body, 0).ok()?;
+    let at = |key: &str| all.iter().position(|(name, _)| name == key);
+    let (_, array) = all.get(at(Dialect::Responses.array())?)?;
+    let mut edits = vec![Edit { span: array.clone(), with: whole.into() }, without(&body, &all, at(PREVIOUS)?)?];
+    edits.sort_by_key(|edit| edit.span.start);
+    Some(splice(&body, edits).ok()?.concat().into())
+}
+
+/// The edit that takes a member out, with the comma before or behind it.
+fn without(body: &[u8], all: &[super::scan::Member<'_>], index: usize) -> Option<Edit> {
+    let (_, value) = all.get(index)?;
+    let span = match index.checked_sub(1).and_then(|before| all.get(before)) {
+        Some((_, before)) => before.end..value.end,
+        None => {
+            let mut cursor = Cursor::new(body, 0);
+            cursor.open(b'{', b'}').ok()?;
+            let start = cursor.at();
+            let mut cursor = Cursor::new(body, value.end);
+            cursor.more(b'}').ok()?.then(|| start..cursor.at())?
+        }
+    };
+    Some(Edit { span, with: Bytes::new() })
+}
+
+#[cfg(test)]
+#[path = "tests/chain.rs"]
+mod tests;
