@@ -1,17 +1,20 @@
-//! The embedded provider as a program of its own, for tests with real clients: a strict Chat Completions
-//! API on a free loopback port with a real context limit. Its model is scripted: it calls the tool `run`
-//! `--steps` times, now and then stops to ask the user, and ends with [`FINAL`].
+//! The embedded provider as a program of its own, for tests with real clients: Chat Completions, Responses
+//! (over WebSocket, too) and Messages, all strict, on a free loopback port with a real context limit. Its
+//! model is scripted: it calls a tool `--steps` times, now and then stops to ask the user, and ends with
+//! [`FINAL`]. The tool is `run`, or the client's own shell where it has one.
 //!
 //! Prints `listening ADDR`, serves until SIGTERM or SIGINT, then prints its record: one JSON line for each
-//! completion asked for, with the body as received, and a last line that sums up.
+//! answer asked for, with the body as received, and a last line that sums up.
 
 use std::io::{self, Write};
 
 use clap::Parser;
 use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::content::source;
+use compactproxy::demo::messages::{self, Binding};
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
-use compactproxy::demo::request::ModelRequest;
+use compactproxy::demo::request::{ModelRequest, kind, list, text};
+use compactproxy::demo::responses::{self, Socket};
 use compactproxy::demo::rules::Violation;
 use compactproxy::demo::script::{Behaviour, Reply};
 use compactproxy::demo::window::Limit;
@@ -20,8 +23,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The model's last answer.
 const FINAL: &str = "SCENARIO-COMPLETE 4711";
-/// Every so many steps the model asks the user instead of calling a tool.
-const ASKS_EVERY: usize = 8;
+/// Every so many steps a shell prints much.
+const LARGE_EVERY: usize = 6;
+/// Lines that a shell prints, about 60 bytes each.
+const ORDINARY_LINES: usize = 60;
+const LARGE_LINES: usize = 600;
 /// Every so many steps the call carries a long argument.
 const LONG_EVERY: usize = 4;
 /// Every so many steps there are two calls at once.
@@ -29,7 +35,7 @@ const PAIR_EVERY: usize = 5;
 /// Functions in a long argument, about 400 bytes each.
 const LONG_FUNCTIONS: usize = 16;
 
-/// A strict Chat Completions provider with a scripted model.
+/// A strict provider with a scripted model.
 #[derive(Parser)]
 struct Args {
     /// The context limit of prompt and output together, tokens.
@@ -41,6 +47,36 @@ struct Args {
     /// Makes the window one of the prompt alone, with so many tokens more for prompt and output together.
     #[arg(long)]
     output_budget: Option<u64>,
+    /// Every so many steps the model asks the user instead of calling a tool; 0: never.
+    #[arg(long, default_value_t = 8)]
+    asks_every: usize,
+    /// How Responses says that a request is too long: open-ai, error-event, failed-event, …
+    #[arg(long, default_value = "open-ai", value_parser = responses_surface)]
+    responses_surface: responses::surfaces::Surface,
+    /// How Messages says it: anthropic, error-event, too-large, …
+    #[arg(long, default_value = "anthropic", value_parser = messages_surface)]
+    messages_surface: messages::surfaces::Surface,
+    /// Refuses WebSocket with this status.
+    #[arg(long)]
+    socket_status: Option<u16>,
+    /// Signs thinking blocks alone, not what stands before them.
+    #[arg(long)]
+    unbound: bool,
+}
+
+fn responses_surface(name: &str) -> Result<responses::surfaces::Surface, String> {
+    named(name, &responses::surfaces::Surface::ALL)
+}
+
+fn messages_surface(name: &str) -> Result<messages::surfaces::Surface, String> {
+    named(name, &messages::surfaces::Surface::ALL)
+}
+
+/// The one of `all` whose name this is.
+fn named<T: Copy + std::fmt::Debug>(name: &str, all: &[T]) -> Result<T, String> {
+    let plain = name.replace('-', "");
+    let found = all.iter().find(|surface| format!("{surface:?}").eq_ignore_ascii_case(&plain));
+    found.copied().ok_or_else(|| format!("one of {all:?}"))
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -50,10 +86,24 @@ async fn main() -> io::Result<()> {
         None => Limit::of(args.window),
         Some(budget) => Limit { input: Some(args.window), total: Some(args.window.saturating_add(budget)) },
     };
-    let steps = args.steps;
-    let behaviour = Behaviour::new(move |request| Reply::Say(answer(request, steps))).with_summaries();
+    let plan = Plan { steps: args.steps, asks_every: args.asks_every };
+    let settings = Settings {
+        limit,
+        behaviour: Behaviour::new(move |request| Reply::Say(plan.answer(request))).with_summaries(),
+        responses: responses::Settings {
+            surface: args.responses_surface,
+            socket: args.socket_status.map_or(Socket::Open, Socket::Refused),
+            ..responses::Settings::default()
+        },
+        messages: messages::Settings {
+            surface: args.messages_surface,
+            binding: if args.unbound { Binding::Block } else { Binding::Conversation },
+            ..messages::Settings::default()
+        },
+        ..Settings::default()
+    };
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let provider = Provider::start(Settings { limit, behaviour, ..Settings::default() }).await?;
+    let provider = Provider::start(settings).await?;
     let mut out = io::stdout();
     writeln!(out, "listening {}", provider.addr())?;
     out.flush()?;
@@ -64,26 +114,66 @@ async fn main() -> io::Result<()> {
     print_record(&mut out, &provider)
 }
 
-/// The scripted answer to a request.
-fn answer(request: &ModelRequest, steps: usize) -> Answer {
-    let step = request.step().unwrap_or_else(|| next_step(&request.body.to_string()));
-    if step >= steps {
-        return Answer::text(FINAL);
-    }
-    if step % ASKS_EVERY == ASKS_EVERY - 1 {
-        return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
-    }
-    let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
-    let calls = (0..calls).map(|nth| {
-        let mut arguments = json!({"step": step, "part": nth});
-        if step % LONG_EVERY == 1
-            && let Some(arguments) = arguments.as_object_mut()
-        {
-            arguments.insert("script".to_owned(), source(&tag(step, nth), LONG_FUNCTIONS).into());
+/// What the model does.
+#[derive(Clone, Copy)]
+struct Plan {
+    steps: usize,
+    asks_every: usize,
+}
+
+impl Plan {
+    /// The scripted answer to a request.
+    fn answer(self, request: &ModelRequest) -> Answer {
+        let Self { steps, asks_every } = self;
+        // What the provider holds of a Responses conversation is in no body.
+        let step = request.step().unwrap_or_else(|| next_step(&format!("{}{:?}", request.body, request.input)));
+        if step >= steps {
+            return Answer::text(FINAL);
         }
-        ToolCall { id: tag(step, nth), name: "run".to_owned(), arguments: arguments.to_string() }
-    });
-    Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
+        if asks_every > 0 && step % asks_every == asks_every - 1 {
+            return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
+        }
+        let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
+        let calls = (0..calls).map(|nth| call(request, step, nth));
+        Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
+    }
+}
+
+/// A call of the client's shell where it has one, else of `run`.
+fn call(request: &ModelRequest, step: usize, nth: usize) -> ToolCall {
+    let lines = if step % LARGE_EVERY == LARGE_EVERY - 1 { LARGE_LINES } else { ORDINARY_LINES };
+    let command = format!("seq -f 'step {step}.{nth}: order %g of the ledger was settled twice' 1 {lines}");
+    let names = tool_names(request);
+    let has = |name: &str| names.contains(&name);
+    let (name, arguments) = if has("exec_command") {
+        ("exec_command", json!({"cmd": command}).to_string())
+    } else if has("shell") {
+        ("shell", json!({"command": command}).to_string())
+    } else if has("exec") {
+        let code = format!("const r = await tools.exec_command({{cmd: {}}});\ntext(r.output);", json!(command));
+        ("exec", code)
+    } else {
+        ("run", run_arguments(step, nth).to_string())
+    };
+    ToolCall { id: tag(step, nth), name: name.to_owned(), arguments }
+}
+
+fn run_arguments(step: usize, nth: usize) -> Value {
+    let mut arguments = json!({"step": step, "part": nth});
+    if step % LONG_EVERY == 1
+        && let Some(arguments) = arguments.as_object_mut()
+    {
+        arguments.insert("script".to_owned(), source(&tag(step, nth), LONG_FUNCTIONS).into());
+    }
+    arguments
+}
+
+/// The names of all tools that a request offers, in whichever form.
+fn tool_names(request: &ModelRequest) -> Vec<&str> {
+    let added = request.messages().iter().filter(|item| kind(item) == "additional_tools");
+    let tools = request.tools().iter().chain(added.flat_map(|item| list(item, "tools")));
+    let tools = tools.flat_map(|tool| list(tool, "tools").iter().chain([tool]));
+    tools.map(|tool| text(tool.get("function").unwrap_or(tool), "name")).collect()
 }
 
 /// What marks a step wherever it is spoken of. Also a call's id: nine letters and digits, as the strictest
@@ -139,12 +229,15 @@ fn line(index: usize, exchange: &Exchange) -> Value {
     let key = exchange.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     json!({
         "index": index,
+        "api": exchange.api.map(|api| format!("{api:?}").to_lowercase()),
+        "method": exchange.method.as_str(),
         "verdict": verdict,
         "origin": origin,
         // Made-up keys of a test on loopback.
         "authorization": key,
         "prompt_tokens": exchange.usage.prompt,
         "cached_tokens": exchange.usage.cached,
+        "dropped_blocks": exchange.dropped,
         "body": String::from_utf8_lossy(&exchange.body),
     })
 }

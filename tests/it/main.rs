@@ -12,6 +12,7 @@
 mod cli;
 mod docs;
 mod provider;
+mod provider_messages;
 mod provider_responses;
 mod support;
 

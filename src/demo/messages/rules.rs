@@ -6,8 +6,8 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::super::render;
-use super::super::request::{ModelRequest, Purpose, kind, list, messages, role, text};
-use super::super::rules::{Ids, Violation};
+use super::super::request::{Ids, ModelRequest, Purpose, kind, list, messages, role, text};
+use super::super::rules::Violation;
 use super::signatures::Signatures;
 use super::{Place, Prefill, Settings, blocks, marks, pairs, thinking};
 
