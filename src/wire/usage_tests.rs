@@ -89,7 +89,10 @@ fn message(words: usize, last_usage: &str) -> String {
     let word = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"word\"}}\n\n";
     let delta = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{last_usage}}}"#);
     let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-    format!("event: message_start\ndata: {start}\n\n{}event: message_delta\ndata: {delta}\n\n{stop}", word.repeat(words))
+    format!(
+        "event: message_start\ndata: {start}\n\n{}event: message_delta\ndata: {delta}\n\n{stop}",
+        word.repeat(words)
+    )
 }
 
 #[test]
@@ -102,6 +105,7 @@ fn a_message_of_anthropics_reports_itself() {
     assert_eq!(from_body(whole.as_bytes()), Observed { done: false, ..expected.clone() });
     // The event that counted the input is out of the window: the last one may count it as well.
     assert_eq!(tail(message(900, r#"{"output_tokens":8}"#)).usage, None);
-    let counted = r#"{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}"#;
+    let counted =
+        r#"{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}"#;
     assert_eq!(tail(message(900, counted)).usage, usage);
 }

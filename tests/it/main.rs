@@ -20,6 +20,7 @@ mod errors;
 mod faults;
 mod framing;
 mod lifecycle;
+mod messages;
 mod outcomes;
 mod reader;
 mod recovery;
