@@ -57,7 +57,7 @@ fn replace(conversation: &Conversation, index: usize, replacement: &Replacement)
     let item = conversation.items.get(index)?;
     let slot = item.facts.slots.get(replacement.slot)?;
     match slot.kind {
-        SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) => {}
+        SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) | SlotKind::Media => {}
         SlotKind::Reasoning | SlotKind::Other => return None,
     }
     let start = item.span.start;
