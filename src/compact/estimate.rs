@@ -2,10 +2,10 @@
 
 use crate::wire::{Conversation, Item, Standing};
 
-use super::cuts;
 use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
 use super::tokens::PER_MESSAGE;
+use super::{binding, cuts};
 
 /// Upper bound of [`total`]'s `after`, from bytes alone: no text is looked at.
 pub fn bound(situation: &Situation) -> u64 {
@@ -66,6 +66,7 @@ pub fn rewritten(situation: &Situation, index: usize, replacements: &[&Replaceme
 /// Tokens of every item as it would go out under `checkpoint`; 0 for those that its head stands for.
 pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u32> {
     let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
+    let left_out = checkpoint.map_or(0..0, |checkpoint| binding::left_out(situation.conversation, checkpoint));
     let count = |(index, item): (usize, &Item)| match index {
         _ if index < upto && item.facts.standing != Standing::Kept => 0,
         _ => {
@@ -74,7 +75,8 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
             if let Some(eviction) = eviction.filter(|_| !edited) {
                 return eviction.tokens.after;
             }
-            rewritten(situation, index, &in_force(checkpoint, eviction, index))
+            let thinking = if left_out.contains(&index) { binding::tokens(situation, index) } else { 0 };
+            rewritten(situation, index, &in_force(checkpoint, eviction, index)).saturating_sub(thinking)
         }
     };
     let counts = situation.conversation.items.iter().enumerate().map(count);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
 use crate::wire::{Role, Sight, SlotKind};
 
+use super::binding::{self, Binding};
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
 use super::ledger::WHOLE_CHARS;
@@ -82,6 +83,9 @@ pub fn start(situation: &Situation, goal: Goal) -> Step {
     if nothing || situation.calibrated(situation.overhead()) >= goal.limit {
         return Step::Hopeless;
     }
+    if binding::of(situation) == Binding::Live {
+        return finish(situation, goal, None);
+    }
     let trimmed = trimmed(situation);
     if let Some(rung) = trimmed.clone().filter(|rung| situation.applies(&rung.checkpoint) && rung.tokens <= goal.target)
     {
@@ -96,6 +100,13 @@ pub fn start(situation: &Situation, goal: Goal) -> Step {
 /// The rungs from the summary on. `summary` is the cut and what came of it; `None` where there is no cut.
 pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)>) -> Step {
     let sent = situation.load().tokens;
+    if binding::of(situation) == Binding::Live {
+        let folded = folded(situation, goal).filter(|rung| situation.applies(&rung.checkpoint));
+        return match folded.filter(|rung| rung.tokens < goal.limit && rung.tokens < sent) {
+            Some(rung) => Step::Send(Box::new(rung)),
+            None => Step::Hopeless,
+        };
+    }
     let trimmed = trimmed(situation);
     let summarized = summary.and_then(|(cut, source)| summarized(situation, trimmed.as_ref(), (cut, source)));
     let rungs: [&dyn Fn() -> Option<Rung>; 5] = [
@@ -305,11 +316,7 @@ fn shorten(situation: &Situation, whole: &Whole, excess: u64) -> Option<(Cut, u6
 
 /// The whole history as one user message.
 fn folded(situation: &Situation, goal: Goal) -> Option<Rung> {
-    let items = estimate::per_item(situation, situation.known.active.as_deref());
-    let taken = situation.overhead() + head::expected(situation, items.len(), &items);
-    let room = situation.uncalibrated(goal.target).saturating_sub(taken);
-    let keep = situation.budget.keep_tokens().min(room);
-    let (checkpoint, texts) = head::fold(situation, Source::Digest, keep)?;
+    let (checkpoint, texts) = binding::fold_to(situation, situation.uncalibrated(goal.target))?;
     let tokens = load_under(situation, &checkpoint).tokens;
     Some(Rung { checkpoint, texts, actions: Actions { folded: true, ..Actions::default() }, tokens })
 }

@@ -5,6 +5,7 @@
 use crate::wire::splice::Edit;
 use crate::wire::{Conversation, Sight, SlotKind, Standing};
 
+use super::binding;
 use super::estimate::in_force;
 use super::rows::{Checkpoint, Head, Known, Replacement};
 
@@ -35,6 +36,9 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
             rendering.edits.push(edit);
             rendering.evicted |= eviction.is_some_and(|row| row.replacements.contains(replacement));
         }
+    }
+    for index in active.map_or(0..0, |checkpoint| binding::left_out(conversation, checkpoint)) {
+        rendering.edits.extend(conversation.without_signed(index));
     }
     // Slots are in order of keys, edits in that of bytes.
     rendering.edits.sort_by_key(|edit| edit.span.start);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::bindings::Bindings;
 use super::breaker::Breaker;
 use super::chains::{Beginning, Chains, Recorder};
 use super::encoding::Encoding;
@@ -44,6 +45,7 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) chains: Arc<Chains>,
     /// Decoding, reading and planning off the event loops.
@@ -63,6 +65,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            bindings: Bindings::default(),
             verified: Verified::default(),
             chains: Arc::default(),
             workers: Workers::one_per_core(),
@@ -98,6 +101,7 @@ impl Compactor {
             tokens: None,
             activated: None,
             may_overflow: false,
+            drops_blocks: false,
             recorder,
             origin: Arc::clone(&origin),
         };

@@ -21,8 +21,6 @@ use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Sight, chain};
 
-/// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
-pub const LEAST_OUTPUT: u64 = 3_000;
 /// Tokens between a lowered output limit and what the provider's numbers leave.
 const MARGIN: u64 = 16;
 
@@ -224,7 +222,7 @@ fn left_beside(work: &Work, sizes: &Sizes) -> Option<u64> {
     let after = u128::from(tokens.after) * u128::from(counted) / u128::from(tokens.before.max(1));
     let after = u64::try_from(after).unwrap_or(u64::MAX);
     let room = total.checked_sub(after.saturating_add(after / 50).saturating_add(MARGIN))?;
-    (room >= LEAST_OUTPUT && work.origin.budget.output > room).then_some(room)
+    (room >= work.origin.least_output && work.origin.budget.output > room).then_some(room)
 }
 
 /// The largest output limit that the error's numbers leave room for; `None` where that is too little.
@@ -232,5 +230,5 @@ fn lowered_value(work: &Work, sizes: &Sizes) -> Option<u64> {
     let limit = sizes.limit.filter(|_| sizes.unit == Unit::Tokens)?;
     // Without the provider's count, the own estimate with two percent for its error.
     let input = sizes.input.or(work.tokens.map(|tokens| tokens.after + tokens.after / 50))?;
-    limit.checked_sub(input + MARGIN).filter(|room| *room >= LEAST_OUTPUT)
+    limit.checked_sub(input + MARGIN).filter(|room| *room >= work.origin.least_output)
 }

@@ -13,6 +13,7 @@ mod chains;
 mod cli;
 mod docs;
 mod provider;
+mod provider_messages;
 mod provider_responses;
 mod support;
 

@@ -6,7 +6,7 @@ mod history;
 mod items;
 mod laws;
 mod store;
-mod world;
+pub mod world;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,9 @@ use self::history::{Agent, Kind, Step, anything, growth};
 use self::world::{Provider, Tells, Turn, World};
 use super::budget::Window;
 use super::plan::Need;
-use crate::config::{Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, Strategies, TruncateSettings};
+use crate::config::{
+    Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, SignedThinking, Strategies, TruncateSettings,
+};
 
 /// The circumstances of a session.
 #[derive(Clone, Debug)]
@@ -79,6 +81,7 @@ pub fn strategies(choice: usize) -> Strategies {
         recovery: !off(3),
         compaction: (!off(3)).then_some(compaction),
         observe: false,
+        signed_thinking: SignedThinking::Kept,
     }
 }
 
