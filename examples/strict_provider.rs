@@ -1,6 +1,6 @@
-//! The embedded provider as a program of its own, for tests with real clients: a strict Chat Completions
-//! API on a free loopback port with a real context limit. Its model is scripted: it calls the tool `run`
-//! `--steps` times, now and then stops to ask the user, and ends with [`FINAL`].
+//! The embedded provider as a program of its own, for tests with real clients: strict Chat Completions, Responses
+//! and Messages on a free loopback port with a real context limit. Its model is scripted: it calls the tool `run`,
+//! or the Codex CLI's shell, `--steps` times, now and then stops to ask the user, and ends with [`FINAL`].
 //!
 //! Prints `listening ADDR`, serves until SIGTERM or SIGINT, then prints its record: one JSON line for each
 //! completion asked for, with the body as received, and a last line that sums up.
@@ -11,7 +11,7 @@ use clap::Parser;
 use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::content::source;
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
-use compactproxy::demo::request::ChatRequest;
+use compactproxy::demo::request::{ModelRequest, text};
 use compactproxy::demo::rules::Violation;
 use compactproxy::demo::script::{Behaviour, Reply};
 use compactproxy::demo::window::Limit;
@@ -26,10 +26,12 @@ const ASKS_EVERY: usize = 8;
 const LONG_EVERY: usize = 4;
 /// Every so many steps there are two calls at once.
 const PAIR_EVERY: usize = 5;
+/// Lines that a shell command prints, about 50 bytes each.
+const PRINTED_LINES: usize = 150;
 /// Functions in a long argument, about 400 bytes each.
 const LONG_FUNCTIONS: usize = 16;
 
-/// A strict Chat Completions provider with a scripted model.
+/// A strict provider with a scripted model.
 #[derive(Parser)]
 struct Args {
     /// The context limit of prompt and output together, tokens.
@@ -65,25 +67,59 @@ async fn main() -> io::Result<()> {
 }
 
 /// The scripted answer to a request.
-fn answer(request: &ChatRequest, steps: usize) -> Answer {
+fn answer(request: &ModelRequest, steps: usize) -> Answer {
     let step = request.step().unwrap_or_else(|| next_step(&request.body.to_string()));
     if step >= steps {
         return Answer::text(FINAL);
     }
-    if step % ASKS_EVERY == ASKS_EVERY - 1 {
+    let hand = Hand::of(request);
+    if step % ASKS_EVERY == ASKS_EVERY - 1 && hand == Hand::Run {
         return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
     }
     let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
-    let calls = (0..calls).map(|nth| {
-        let mut arguments = json!({"step": step, "part": nth});
-        if step % LONG_EVERY == 1
-            && let Some(arguments) = arguments.as_object_mut()
-        {
-            arguments.insert("script".to_owned(), source(&tag(step, nth), LONG_FUNCTIONS).into());
-        }
-        ToolCall { id: tag(step, nth), name: "run".to_owned(), arguments: arguments.to_string() }
-    });
+    let calls = (0..calls).map(|nth| hand.call(step, nth));
     Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
+}
+
+/// The tool that the model works with, as the client offers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hand {
+    /// The suite's own clients'.
+    Run,
+    /// The Codex CLI's shell. Its user is asked nothing: `codex exec` would take that for the end.
+    ExecCommand,
+}
+
+impl Hand {
+    fn of(request: &ModelRequest) -> Self {
+        let shell = request.tools().iter().any(|tool| text(tool, "name") == "exec_command");
+        if shell { Self::ExecCommand } else { Self::Run }
+    }
+
+    fn call(self, step: usize, nth: usize) -> ToolCall {
+        let script = (step % LONG_EVERY == 1).then(|| source(&tag(step, nth), LONG_FUNCTIONS));
+        let (name, arguments) = match self {
+            Self::Run => ("run", run(step, nth, script)),
+            Self::ExecCommand => ("exec_command", json!({"cmd": command(step, nth, script)})),
+        };
+        ToolCall { id: tag(step, nth), name: name.to_owned(), arguments: arguments.to_string() }
+    }
+}
+
+fn run(step: usize, nth: usize, script: Option<String>) -> Value {
+    let mut arguments = json!({"step": step, "part": nth});
+    if let (Some(script), Some(members)) = (script, arguments.as_object_mut()) {
+        members.insert("script".to_owned(), script.into());
+    }
+    arguments
+}
+
+/// A shell command that writes the script, or prints a log.
+fn command(step: usize, nth: usize, script: Option<String>) -> String {
+    match script {
+        Some(script) => format!("cat > step{step}.rs <<'END'\n{script}END\nwc step{step}.rs"),
+        None => format!("seq -f 'step {step}.{nth}, line %g of the log: nothing of note' {PRINTED_LINES}"),
+    }
 }
 
 /// What marks a step wherever it is spoken of. Also a call's id: nine letters and digits, as the strictest
@@ -129,6 +165,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         Verdict::Violated(rule) => rule,
         Verdict::Overflow => "overflow",
         Verdict::Budget => "budget",
+        Verdict::Counted => "counted",
         Verdict::Other => "other",
     };
     let origin = match exchange.origin {

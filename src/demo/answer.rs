@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::script::Gate;
 
 /// Characters of a delta.
 const CHUNK: usize = 48;
 /// A fixed time stamp: the same session has the same bytes.
-const CREATED: u64 = 1_760_000_000;
+pub(super) const CREATED: u64 = 1_760_000_000;
 
 /// What the model says.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +37,12 @@ pub struct ToolCall {
 /// What an answer is billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// All of the prompt, from the cache or not.
     pub prompt: u64,
+    /// Of it, read from the cache.
     pub cached: u64,
+    /// Of it, written to the cache where that is billed (Messages).
+    pub written: u64,
     pub completion: u64,
 }
 
@@ -59,7 +63,7 @@ impl Answer {
     }
 
     /// The whole answer as one JSON object.
-    pub fn json(&self, request: &ChatRequest, usage: Usage) -> Bytes {
+    pub fn json(&self, request: &ModelRequest, usage: Usage) -> Bytes {
         let mut message = json!({"role": "assistant", "content": self.text, "refusal": self.refusal});
         if let Some(object) = message.as_object_mut() {
             if !self.calls.is_empty() {
@@ -83,7 +87,7 @@ impl Answer {
     }
 
     /// The answer as events: the role, deltas, the finish reason, the usage where asked for, `[DONE]`.
-    pub fn events(&self, request: &ChatRequest, usage: Usage) -> Vec<Bytes> {
+    pub fn events(&self, request: &ModelRequest, usage: Usage) -> Vec<Bytes> {
         let mut deltas = vec![json!({"role": "assistant", "content": "", "refusal": null})];
         let texts = [("reasoning_content", &self.reasoning), ("content", &self.text), ("refusal", &self.refusal)];
         for (key, text) in texts {
@@ -130,11 +134,11 @@ impl Usage {
     }
 }
 
-fn id(request: &ChatRequest) -> String {
+fn id(request: &ModelRequest) -> String {
     format!("chatcmpl-demo{:06}", request.index)
 }
 
-fn event(request: &ChatRequest, choices: &Value, usage: &Value) -> Bytes {
+fn event(request: &ModelRequest, choices: &Value, usage: &Value) -> Bytes {
     let mut body = json!({
         "id": id(request),
         "object": "chat.completion.chunk",
@@ -151,7 +155,7 @@ fn event(request: &ChatRequest, choices: &Value, usage: &Value) -> Bytes {
 }
 
 /// `text` in pieces of at most [`CHUNK`] characters.
-fn chunks(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let end = rest.char_indices().nth(CHUNK).map_or(rest.len(), |(at, _)| at);

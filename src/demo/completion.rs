@@ -85,6 +85,7 @@ impl Completion {
                 prompt: number("/usage/prompt_tokens"),
                 cached: number("/usage/prompt_tokens_details/cached_tokens"),
                 completion: number("/usage/completion_tokens"),
+                ..Usage::default()
             };
         }
     }

@@ -11,14 +11,20 @@ pub mod claims;
 pub mod completion;
 pub mod content;
 pub mod encoding;
+mod judge;
+pub mod messages;
 pub mod profiles;
 pub mod provider;
+mod render;
 mod reply;
 pub mod report;
 pub mod request;
+pub mod responses;
 pub mod rules;
 pub mod script;
+mod serve;
 pub mod session;
+mod socket;
 pub mod surfaces;
 pub mod trace;
 pub mod window;
@@ -179,3 +185,7 @@ impl Run {
         self.outcome == Outcome::Finished
     }
 }
+
+#[cfg(test)]
+#[path = "tests/corpus.rs"]
+mod corpus;

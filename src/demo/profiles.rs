@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::request::{messages, role, tool_calls};
-use super::rules::{Violation, conversation, invalid};
+use super::rules::{Violation, invalid};
 
 /// Whose rules a provider enforces beside OpenAI's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -267,6 +267,11 @@ fn bedrock(body: &Value) -> Result<(), Violation> {
             "messages.{i}.content: Conversation blocks and tool result blocks cannot be provided in the same turn."
         ))),
     }
+}
+
+/// The messages of `body` whose role is not `system` or `developer`, with their indices.
+fn conversation(body: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    messages(body).iter().enumerate().filter(|(_, message)| !matches!(role(message), "system" | "developer"))
 }
 
 #[cfg(test)]

@@ -5,22 +5,20 @@ use std::io;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Response, header};
-use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 
 use super::answer::{Answer, Usage};
 use super::encoding::{self, Encoding};
-use super::provider::whole;
-use super::request::ChatRequest;
+use super::request::{Api, ModelRequest};
 use super::script::{Gate, Reply};
-
-type Body = BoxBody<Bytes, io::Error>;
+use super::serve::{Body, whole};
+use super::{messages, responses};
 
 /// The response to `request`; an error closes the connection before the head.
 pub(super) async fn send(
     reply: Reply,
-    request: &ChatRequest,
+    request: &ModelRequest,
     usage: Usage,
     encoding: Encoding,
 ) -> io::Result<Response<Body>> {
@@ -42,12 +40,12 @@ pub(super) async fn send(
     }
 }
 
-async fn say(answer: &Answer, request: &ChatRequest, usage: Usage, encoding: Encoding) -> io::Result<Response<Body>> {
+async fn say(answer: &Answer, request: &ModelRequest, usage: Usage, encoding: Encoding) -> io::Result<Response<Body>> {
     let mut response = head(request);
     if encoding != Encoding::Identity {
         response = response.header(header::CONTENT_ENCODING, encoding.name());
     }
-    let pieces = if request.stream() { answer.events(request, usage) } else { vec![answer.json(request, usage)] };
+    let pieces = if request.stream() { events(answer, request, usage) } else { vec![json(answer, request, usage)] };
     let pieces = encoding::encode(encoding, &pieces).await?;
     let body = match (&answer.pace, request.stream()) {
         (None, false) => whole(pieces.concat().into()),
@@ -56,23 +54,43 @@ async fn say(answer: &Answer, request: &ChatRequest, usage: Usage, encoding: Enc
     response.body(body).map_err(io::Error::other)
 }
 
-fn cut_off(answer: &Answer, request: &ChatRequest, usage: Usage, after: usize) -> io::Result<Response<Body>> {
+fn cut_off(answer: &Answer, request: &ModelRequest, usage: Usage, after: usize) -> io::Result<Response<Body>> {
     let mut pieces = if request.stream() {
-        answer.events(request, usage)
+        events(answer, request, usage)
     } else {
-        let body = answer.json(request, usage);
+        let body = json(answer, request, usage);
         body.chunks(1).map(Bytes::copy_from_slice).collect()
     };
     pieces.truncate(after);
     head(request).body(paced(pieces, answer.pace.clone(), End::Broken)).map_err(io::Error::other)
 }
 
-fn head(request: &ChatRequest) -> http::response::Builder {
+fn head(request: &ModelRequest) -> http::response::Builder {
     let kind = if request.stream() { "text/event-stream; charset=utf-8" } else { "application/json" };
-    Response::builder()
-        .header(header::CONTENT_TYPE, kind)
-        .header("x-request-id", format!("req_demo{:06}", request.index))
-        .header("openai-processing-ms", "12")
+    let head = Response::builder().header(header::CONTENT_TYPE, kind);
+    let id = format!("req_demo{:06}", request.index);
+    match request.api {
+        Api::Chat | Api::Responses => head.header("x-request-id", id).header("openai-processing-ms", "12"),
+        Api::Messages => head.header("request-id", id),
+    }
+}
+
+/// The answer in one piece, in the request's form.
+fn json(answer: &Answer, request: &ModelRequest, usage: Usage) -> Bytes {
+    match request.api {
+        Api::Chat => answer.json(request, usage),
+        Api::Responses => responses::json(answer, request, usage),
+        Api::Messages => messages::json(answer, request, usage),
+    }
+}
+
+/// The answer event by event, in the request's form.
+fn events(answer: &Answer, request: &ModelRequest, usage: Usage) -> Vec<Bytes> {
+    match request.api {
+        Api::Chat => answer.events(request, usage),
+        Api::Responses => responses::events(answer, request, usage),
+        Api::Messages => messages::events(answer, request, usage),
+    }
 }
 
 /// How a body ends.

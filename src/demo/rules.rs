@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::profiles::{self, Profile};
-use super::request::{messages, role, tool_calls};
+use super::request::{role, tool_calls};
 
 /// Longest `tool_calls[].id`, Unicode characters (C8).
 const MAX_ID_CHARS: usize = 40;
@@ -38,6 +38,15 @@ pub enum Empty {
     Text,
     /// As the strictest servers; for tests whose own input has no empty message.
     Nothing,
+}
+
+/// Which ids of Responses and Messages are taken (R7, A22).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// Also other servers'; for recorded conversations that hold them.
+    Any,
+    /// Those that look as the provider's own.
+    Own,
 }
 
 /// A broken rule and the answer it gets.
@@ -303,7 +312,7 @@ fn assistant_content(at: &str, message: &Value) -> Result<(), Violation> {
     Ok(())
 }
 
-fn string<'v>(at: &str, value: &'v Value, key: &str, rule: &'static str) -> Result<&'v str, Violation> {
+pub(super) fn string<'v>(at: &str, value: &'v Value, key: &str, rule: &'static str) -> Result<&'v str, Violation> {
     let at = format!("{at}.{key}");
     match value.get(key) {
         Some(Value::String(text)) => Ok(text),
@@ -312,7 +321,7 @@ fn string<'v>(at: &str, value: &'v Value, key: &str, rule: &'static str) -> Resu
     }
 }
 
-fn bounded(rule: &'static str, at: &str, text: &str, most: usize) -> Result<(), Violation> {
+pub(super) fn bounded(rule: &'static str, at: &str, text: &str, most: usize) -> Result<(), Violation> {
     // Bytes bound characters: most strings need no count.
     if text.len() <= most {
         return Ok(());
@@ -327,7 +336,7 @@ fn bounded(rule: &'static str, at: &str, text: &str, most: usize) -> Result<(), 
     Err(invalid(rule, &text, Some(at), Some("string_above_max_length")))
 }
 
-fn array_length(rule: &'static str, at: &str, length: usize) -> Result<(), Violation> {
+pub(super) fn array_length(rule: &'static str, at: &str, length: usize) -> Result<(), Violation> {
     match length {
         0 => Err(empty_array(rule, at)),
         1..=MAX_ARRAY => Ok(()),
@@ -352,12 +361,12 @@ pub fn unreadable() -> Violation {
     invalid("P1", text, None, None)
 }
 
-fn missing(rule: &'static str, at: &str) -> Violation {
+pub(super) fn missing(rule: &'static str, at: &str) -> Violation {
     let text = format!("Missing required parameter: '{at}'.");
     invalid(rule, &text, Some(at), Some("missing_required_parameter"))
 }
 
-fn empty_array(rule: &'static str, at: &str) -> Violation {
+pub(super) fn empty_array(rule: &'static str, at: &str) -> Violation {
     let text = format!(
         "Invalid '{at}': empty array. Expected an array with minimum length 1, but got an empty array instead."
     );
@@ -369,7 +378,7 @@ fn null_content(rule: &'static str, at: &str) -> Violation {
     invalid(rule, "Invalid value for 'content': expected a string, got null.", Some(&format!("{at}.content")), None)
 }
 
-fn wrong_type(rule: &'static str, at: &str, wanted: &str, got: &Value) -> Violation {
+pub(super) fn wrong_type(rule: &'static str, at: &str, wanted: &str, got: &Value) -> Violation {
     let got = match got {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -382,14 +391,9 @@ fn wrong_type(rule: &'static str, at: &str, wanted: &str, got: &Value) -> Violat
     invalid(rule, &text, Some(at), Some("invalid_type"))
 }
 
-fn unknown_value(rule: &'static str, at: &str, value: &str, known: &str) -> Violation {
+pub(super) fn unknown_value(rule: &'static str, at: &str, value: &str, known: &str) -> Violation {
     let text = format!("Invalid value: '{value}'. Supported values are: {known}.");
     invalid(rule, &text, Some(at), Some("invalid_value"))
-}
-
-/// The messages of `body` whose role is not `system` or `developer`, with their indices.
-pub fn conversation(body: &Value) -> impl Iterator<Item = (usize, &Value)> {
-    messages(body).iter().enumerate().filter(|(_, message)| !matches!(role(message), "system" | "developer"))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::answer::Answer;
-use super::request::{ChatRequest, tool_calls};
+use super::request::{ModelRequest, tool_calls};
 
 /// The sections by which a request for a summary is known.
 pub const SECTIONS: [&str; 4] = ["SESSION INTENT", "SUMMARY", "ARTIFACTS", "NEXT STEPS"];
@@ -23,7 +23,7 @@ const ALL_PERMITS: usize = Semaphore::MAX_PERMITS / 2;
 
 /// Decides what a provider does.
 #[derive(Clone)]
-pub struct Behaviour(Arc<dyn Fn(&ChatRequest) -> Reply + Send + Sync>);
+pub struct Behaviour(Arc<dyn Fn(&ModelRequest) -> Reply + Send + Sync>);
 
 /// What a provider does with one request.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    pub fn new(reply: impl Fn(&ChatRequest) -> Reply + Send + Sync + 'static) -> Self {
+    pub fn new(reply: impl Fn(&ModelRequest) -> Reply + Send + Sync + 'static) -> Self {
         Self(Arc::new(reply))
     }
 
@@ -110,7 +110,7 @@ impl Behaviour {
         Self::new(move |request| if asks_for_summary(request) { fault.reply(request) } else { self.reply(request) })
     }
 
-    pub fn reply(&self, request: &ChatRequest) -> Reply {
+    pub fn reply(&self, request: &ModelRequest) -> Reply {
         (self.0)(request)
     }
 }
@@ -147,7 +147,7 @@ impl Gate {
 
 impl Fault {
     /// How the fault answers `request`.
-    pub fn reply(&self, request: &ChatRequest) -> Reply {
+    pub fn reply(&self, request: &ModelRequest) -> Reply {
         match self {
             Self::Timeout(gate) => Reply::Late(gate.clone(), Answer::text("Too late.")),
             Self::RateLimited => error(429, "Rate limit reached for requests", "requests", "rate_limit_exceeded"),
@@ -184,7 +184,7 @@ impl Fault {
     }
 }
 
-fn not_utf8(request: &ChatRequest) -> Reply {
+fn not_utf8(request: &ModelRequest) -> Reply {
     let (kind, body) = if request.stream() {
         let event =
             b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xff\xfe\"},\"finish_reason\":null}]}\n\n";
@@ -205,13 +205,13 @@ pub fn error(status: u16, message: &str, kind: &str, code: &str) -> Reply {
 
 /// Whether the last message is a user's and asks for a summary by the names of its sections. A proxy's
 /// notice that stands for the whole history holds them, too, but it begins with its own mark.
-pub fn asks_for_summary(request: &ChatRequest) -> bool {
+pub fn asks_for_summary(request: &ModelRequest) -> bool {
     let asks = |text: String| !text.starts_with(NOTICE) && SECTIONS.iter().all(|section| text.contains(section));
     request.last_user_text().is_some_and(asks)
 }
 
 /// A short, well-formed summary made of what the request shows.
-pub fn summary(request: &ChatRequest) -> String {
+pub fn summary(request: &ModelRequest) -> String {
     let texts = request.all_text();
     let arguments = request.messages().iter().flat_map(tool_calls);
     let arguments = arguments.filter_map(|call| call.pointer("/function/arguments")).filter_map(|text| text.as_str());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, ToolCall};
 use super::content::{NEEDLE, green, matches, source, test_log};
-use super::request::ChatRequest;
+use super::request::ModelRequest;
 use super::script::{Behaviour, Reply};
 
 /// What the user asks for once and expects to hold for ever.
@@ -59,7 +59,7 @@ impl Session {
     /// The session as a provider's behaviour, with summaries when asked for.
     pub fn behaviour(&self) -> Behaviour {
         let session = self.clone();
-        let answer = move |request: &ChatRequest| Reply::Say(session.answer(request.step().unwrap_or_default()));
+        let answer = move |request: &ModelRequest| Reply::Say(session.answer(request.step().unwrap_or_default()));
         Behaviour::new(answer).with_summaries()
     }
 

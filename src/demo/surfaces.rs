@@ -48,6 +48,18 @@ pub struct Refused {
     pub body: Bytes,
 }
 
+impl Refused {
+    /// An error in JSON.
+    pub(super) fn json(status: u16, body: &Value) -> Self {
+        Self { status, content_type: "application/json", gzip: false, body: body.to_string().into() }
+    }
+
+    /// A stream that holds `body`.
+    pub(super) fn stream(body: Bytes) -> Self {
+        Self { status: 200, content_type: "text/event-stream", gzip: false, body }
+    }
+}
+
 impl Surface {
     pub const ALL: [Self; 13] = [
         Self::OpenAi,
@@ -67,12 +79,7 @@ impl Surface {
 
     /// The answer to a request that does not fit; `stream`: the request asked for a stream.
     pub fn refuse(self, misfit: Misfit, stream: bool) -> Refused {
-        let plain = |status, body: &Value| Refused {
-            status,
-            content_type: "application/json",
-            gzip: false,
-            body: body.to_string().into(),
-        };
+        let plain = Refused::json;
         match self {
             Self::OpenAi | Self::OpenAiFunctions => plain(400, &openai(self, misfit)),
             Self::Vllm => plain(400, &vllm(misfit)),
@@ -112,7 +119,7 @@ fn openai(surface: Surface, misfit: Misfit) -> Value {
 }
 
 /// The old wording that names all parts.
-fn requested(misfit: Misfit) -> String {
+pub(super) fn requested(misfit: Misfit) -> String {
     let (Misfit::Overflow { input, output, limit, .. } | Misfit::Budget { input, output, limit, .. }) = misfit;
     format!(
         "This model's maximum context length is {limit} tokens. However, you requested {} tokens ({input} in the messages, {output} in the completion). Please reduce the length of the messages or completion.",
@@ -120,7 +127,7 @@ fn requested(misfit: Misfit) -> String {
     )
 }
 
-fn vllm(misfit: Misfit) -> Value {
+pub(super) fn vllm(misfit: Misfit) -> Value {
     let text = match misfit {
         Misfit::Overflow { input, limit, .. } => format!(
             "This model's maximum context length is {limit} tokens. However, your request has {input} input tokens. Please reduce the length of the input messages. None"
@@ -143,15 +150,19 @@ fn llama_cpp(misfit: Misfit) -> Value {
 }
 
 fn anthropic_proxied(misfit: Misfit) -> Value {
-    let text = match misfit {
+    let inner = json!({"type": "error", "error": {"type": "invalid_request_error", "message": anthropic(misfit)}});
+    let text = format!("litellm.BadRequestError: AnthropicException - {inner}");
+    json!({"error": {"message": text, "type": null, "param": null, "code": "400"}})
+}
+
+/// Anthropic's own words.
+pub(super) fn anthropic(misfit: Misfit) -> String {
+    match misfit {
         Misfit::Overflow { input, limit, .. } => format!("prompt is too long: {input} tokens > {limit} maximum"),
         Misfit::Budget { input, output, limit, .. } => format!(
             "input length and `max_tokens` exceed context limit: {input} + {output} > {limit}, decrease input length or `max_tokens` and try again"
         ),
-    };
-    let inner = json!({"type": "error", "error": {"type": "invalid_request_error", "message": text}});
-    let text = format!("litellm.BadRequestError: AnthropicException - {inner}");
-    json!({"error": {"message": text, "type": null, "param": null, "code": "400"}})
+    }
 }
 
 fn openrouter(misfit: Misfit) -> Value {
@@ -210,7 +221,7 @@ fn bookkeeping() -> Value {
 
 fn events(events: &[Value]) -> Refused {
     let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    Refused { status: 200, content_type: "text/event-stream", gzip: false, body: body.into() }
+    Refused::stream(body.into())
 }
 
 #[cfg(test)]

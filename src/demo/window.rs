@@ -5,19 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
-use super::request::{ChatRequest, role, tool_calls};
-
-/// Tokens that frame a message (OpenAI's published count).
-const FRAME: u32 = 3;
-/// Fixed price of a picture, a sound or a file, whatever its bytes.
-const MEDIA: usize = 765;
-/// Longest run of one character class that is encoded at once, bytes: the tokenizer's time grows
-/// with the square of it.
-const RUN: usize = 1_024;
-/// Ids beyond the vocabulary: framing and media.
-const START: u32 = 1 << 30;
-const SEPARATOR: u32 = START + 1;
-const MEDIA_ID: u32 = START + 2;
+use super::render::{self, encode};
+use super::request::{Api, ModelRequest};
 
 /// A context limit in tokens. A request that *reaches* a limit is rejected (C13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,16 +22,24 @@ impl Limit {
     pub fn of(total: u64) -> Self {
         Self { input: None, total: Some(total) }
     }
+
+    /// A limit that is first reached where this one is passed.
+    pub(super) fn and_one(self) -> Self {
+        let more = |limit: Option<u64>| limit.map(|limit| limit.saturating_add(1));
+        Self { input: more(self.input), total: more(self.total) }
+    }
 }
 
-/// What a prompt consists of: one run of tokens for the tools, then one for each message.
+/// What a prompt consists of: runs of tokens for tools and instructions, then for each message or block.
 #[derive(Debug, Clone, Default)]
 pub struct Prompt {
     pub runs: Vec<Arc<[u32]>>,
     /// Tokens of the tools and schemas.
     pub tools: u64,
-    /// Tokens of the messages, with their frames.
+    /// Tokens of all else, with its frames.
     pub messages: u64,
+    /// After how many runs the client set a cache breakpoint (Messages), ascending.
+    pub breakpoints: Vec<usize>,
 }
 
 impl Prompt {
@@ -60,7 +57,16 @@ pub enum Misfit {
     Budget { input: u64, tools: u64, output: u64, limit: u64 },
 }
 
-/// Whether `prompt` with `output` requested tokens (0: unset) fits into `limit`.
+impl Misfit {
+    /// The same against [`Limit::and_one`]'s origin.
+    pub(super) fn less_one(mut self) -> Self {
+        let (Self::Overflow { limit, .. } | Self::Budget { limit, .. }) = &mut self;
+        *limit = limit.saturating_sub(1);
+        self
+    }
+}
+
+/// Whether `prompt` with `output` requested tokens (0: unset) fits into `limit`, which must not be reached.
 pub fn fits(limit: Limit, prompt: &Prompt, output: u64) -> Result<(), Misfit> {
     let (input, tools) = (prompt.total(), prompt.tools);
     let reached = |limit: &u64| input >= *limit;
@@ -82,28 +88,83 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// The rendered prompt of a request: tools first, then the messages.
-    pub fn prompt(&self, request: &ChatRequest) -> Prompt {
+    /// The rendered prompt of a request: tools first, then instructions and the conversation.
+    pub fn prompt(&self, request: &ModelRequest) -> Prompt {
         let mut prompt = Prompt::default();
-        let schemas = ["tools", "functions", "response_format"];
-        let schemas = schemas.iter().filter_map(|key| request.body.get(key)).filter(|value| !value.is_null());
-        for schema in schemas {
-            let run = self.run(schema, &|schema, tokens| encode(&schema.to_string(), tokens));
-            prompt.tools += run.len() as u64;
-            prompt.runs.push(run);
-        }
-        for message in request.messages() {
-            let run = self.run(message, &render);
-            prompt.messages += run.len() as u64;
-            prompt.runs.push(run);
+        match request.api {
+            Api::Chat => self.chat(request, &mut prompt),
+            Api::Responses => self.responses(request, &mut prompt),
+            Api::Messages => self.blocks(request, &mut prompt),
         }
         // The opening of the answer.
-        prompt.messages += u64::from(FRAME);
+        prompt.messages += u64::from(render::FRAME);
         prompt
     }
 
-    fn run(&self, value: &Value, render: &dyn Fn(&Value, &mut Vec<u32>)) -> Arc<[u32]> {
-        let key = *blake3::hash(value.to_string().as_bytes()).as_bytes();
+    fn chat(&self, request: &ModelRequest, prompt: &mut Prompt) {
+        self.tools(request, &["tools", "functions", "response_format"], prompt);
+        for message in request.messages() {
+            self.message("chat", message, &render::chat, prompt);
+        }
+    }
+
+    fn responses(&self, request: &ModelRequest, prompt: &mut Prompt) {
+        self.tools(request, &["tools", "text"], prompt);
+        if let Some(instructions) = request.body.get("instructions").filter(|value| !value.is_null()) {
+            self.message("item", instructions, &render::framed, prompt);
+        }
+        for item in request.messages() {
+            self.message("item", item, &render::framed, prompt);
+        }
+    }
+
+    /// One run for each block, so that a breakpoint can stand behind any.
+    fn blocks(&self, request: &ModelRequest, prompt: &mut Prompt) {
+        for tool in request.tools() {
+            prompt.tools += self.block("tool", tool, prompt);
+        }
+        for (role, content) in render::contents(&request.body) {
+            let mut opening = "opening";
+            for block in render::blocks(content) {
+                prompt.messages += self.block(if opening.is_empty() { "block" } else { role }, &block, prompt);
+                opening = "";
+            }
+        }
+        if request.body.get("cache_control").is_some_and(Value::is_object) {
+            prompt.breakpoints.push(prompt.runs.len());
+        }
+    }
+
+    fn block(&self, place: &str, block: &Value, prompt: &mut Prompt) -> u64 {
+        let opens = !matches!(place, "block" | "tool");
+        let render: &dyn Fn(&Value, &mut Vec<u32>) = if opens { &render::framed } else { &render::item };
+        let run = self.run(place, &render::unmarked(block), render);
+        let tokens = run.len() as u64;
+        prompt.runs.push(run);
+        if render::marked(block) {
+            prompt.breakpoints.push(prompt.runs.len());
+        }
+        tokens
+    }
+
+    fn tools(&self, request: &ModelRequest, keys: &[&str], prompt: &mut Prompt) {
+        let schemas = keys.iter().filter_map(|key| request.body.get(*key)).filter(|value| !value.is_null());
+        for schema in schemas {
+            let run = self.run("schema", schema, &|schema, tokens| encode(&schema.to_string(), tokens));
+            prompt.tools += run.len() as u64;
+            prompt.runs.push(run);
+        }
+    }
+
+    fn message(&self, place: &str, message: &Value, render: &dyn Fn(&Value, &mut Vec<u32>), prompt: &mut Prompt) {
+        let run = self.run(place, message, render);
+        prompt.messages += run.len() as u64;
+        prompt.runs.push(run);
+    }
+
+    /// `place` and `value` together decide what `render` makes of it.
+    fn run(&self, place: &str, value: &Value, render: &dyn Fn(&Value, &mut Vec<u32>)) -> Arc<[u32]> {
+        let key = *blake3::hash(format!("{place}{value}").as_bytes()).as_bytes();
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(run) = known().get(&key) {
             return run.clone();
@@ -121,68 +182,6 @@ pub fn count(text: &str) -> u64 {
     let mut tokens = Vec::new();
     encode(text, &mut tokens);
     tokens.len() as u64
-}
-
-fn encode(text: &str, tokens: &mut Vec<u32>) {
-    let tokenizer = tiktoken_rs::o200k_base_singleton();
-    let mut rest = text;
-    while let Some((piece, after)) = rest.split_at_checked(long_run(rest)) {
-        if piece.is_empty() {
-            break;
-        }
-        tokens.extend(tokenizer.encode_ordinary(piece));
-        rest = after;
-    }
-}
-
-/// Where to stop encoding: at the end of the text, or inside the first run that is too long.
-fn long_run(text: &str) -> usize {
-    let (mut start, mut class) = (0, None);
-    for (at, letter) in text.char_indices() {
-        let now = Some(letter.is_whitespace());
-        if now != class {
-            (start, class) = (at, now);
-        } else if at - start >= RUN {
-            return at;
-        }
-    }
-    text.len()
-}
-
-fn render(message: &Value, tokens: &mut Vec<u32>) {
-    tokens.extend([START, SEPARATOR, SEPARATOR]);
-    encode(role(message), tokens);
-    match message.get("content") {
-        Some(Value::String(text)) => encode(text, tokens),
-        Some(Value::Array(parts)) => parts.iter().for_each(|part| render_part(part, tokens)),
-        _ => {}
-    }
-    for key in ["name", "reasoning_content", "refusal", "tool_call_id"] {
-        if let Some(text) = message.get(key).and_then(Value::as_str) {
-            encode(text, tokens);
-        }
-    }
-    let legacy = message.get("function_call").into_iter();
-    let calls = tool_calls(message).iter().filter_map(|call| call.get("function").or_else(|| call.get("custom")));
-    for call in calls.chain(legacy) {
-        for key in ["name", "arguments", "input"] {
-            if let Some(text) = call.get(key).and_then(Value::as_str) {
-                encode(text, tokens);
-            }
-        }
-        tokens.push(SEPARATOR);
-    }
-}
-
-fn render_part(part: &Value, tokens: &mut Vec<u32>) {
-    if let Some(text) = part.get("text").or_else(|| part.get("refusal")).and_then(Value::as_str) {
-        return encode(text, tokens);
-    }
-    // Its identity counts for the cache, its bytes do not count as text.
-    let identity = blake3::hash(part.to_string().as_bytes());
-    tokens.push(MEDIA_ID);
-    tokens.extend(identity.as_bytes().iter().map(|byte| START | u32::from(*byte) << 8));
-    tokens.resize(tokens.len() + MEDIA - 33, MEDIA_ID);
 }
 
 #[cfg(test)]

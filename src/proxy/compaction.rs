@@ -124,6 +124,8 @@ impl Compactor {
             self.remember(&identity, &chain);
         }
         work.bound();
+        // The body says nothing of how long a history is that the provider holds.
+        work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
     }
 

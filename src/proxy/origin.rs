@@ -21,7 +21,7 @@ use crate::config::{SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
-use crate::wire::{self, Conversation, Dialect, Digest, Errand};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand, Sight};
 
 /// Output tokens below which a lowered limit helps nobody (A26).
 const LEAST_OUTPUT: u64 = 3_000;
@@ -53,6 +53,8 @@ pub struct Origin {
     pub stream: bool,
     /// Whether it carries pictures, sounds or files, whose tokens its bytes do not bound.
     pub media: bool,
+    /// How much of the history its bytes show.
+    pub sight: Sight,
     /// `store`, where the client sent it.
     pub store: Option<bool>,
     /// What is asked for.
@@ -109,6 +111,7 @@ impl Origin {
             mark,
             stream: conversation.fields.stream,
             media: carries_media(conversation),
+            sight: conversation.sight(),
             store: conversation.fields.store,
             errand: conversation.errand(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
@@ -144,8 +147,8 @@ impl Origin {
         origin.permit.push(Arc::new(permit));
         let conversation = origin.read().ok()?;
         let root = conversation.items.first()?.chain;
-        let media = carries_media(&conversation);
-        (origin.root, origin.media) = (root, media);
+        let (media, sight) = (carries_media(&conversation), conversation.sight());
+        (origin.root, origin.media, origin.sight) = (root, media, sight);
         Some(origin)
     }
 

@@ -45,26 +45,17 @@ impl Compactor {
     /// Where the provider holds the history: puts the request with all of it in the work's place, if every turn of it
     /// was seen. What was counted for the request itself says nothing of that.
     async fn make_whole(&self, work: &mut Work) -> bool {
-        let Ok(conversation) = work.origin.read() else { return false };
-        if conversation.sight() == Sight::Whole {
+        if work.origin.sight == Sight::Whole {
             return true;
         }
+        let Ok(conversation) = work.origin.read() else { return false };
         let tenant = work.origin.tenant;
         let history = chain::previous(&conversation).and_then(|id| self.chains.history(tenant, &id));
         let Some(body) = history.and_then(|history| chain::rebuilt(&conversation, &history)) else { return false };
         let mut permit = Permit::empty(&work.origin.shard.proxy.budget);
-        let Some(origin) = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten() else {
-            return false;
-        };
-        let Ok(chain) = origin.read().map(|whole| match whole.sight() {
-            Sight::Whole => whole.chain().copied().collect::<Vec<_>>(),
-            Sight::Partial => Vec::new(),
-        }) else {
-            return false;
-        };
-        if chain.is_empty() {
-            return false;
-        }
+        let origin = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten();
+        let Some(origin) = origin.filter(|origin| origin.sight == Sight::Whole) else { return false };
+        let Ok(chain) = origin.read().map(|whole| whole.chain().copied().collect::<Vec<_>>()) else { return false };
         work.known = self.store.known(&tenant, &chain).await;
         (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
         true

@@ -5,11 +5,13 @@ mod bytes;
 mod chunks;
 mod combinations;
 mod document;
+mod form;
 mod situations;
 mod stage;
 mod walk;
 
 use document::Document;
+use form::Form;
 use walk::{Report, walk};
 
 /// Turns of a conversation that are walked at most; longer ones are sampled.
@@ -44,16 +46,31 @@ fn summarize(mut reports: Vec<Report>) {
     assert!(reports.iter().any(|report| report.raw > report.window));
 }
 
+async fn walk_recorded(form: Form) {
+    match Document::recorded(form) {
+        Some(documents) => walk_all(documents).await,
+        None => println!("the recorded conversations are not here: only the self-written ones are walked"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_conversations_go_on_in_small_windows() {
-    let Some(documents) = Document::recorded() else {
-        println!("the recorded conversations are not here: only the self-written ones are walked");
-        return;
-    };
-    walk_all(documents).await;
+    walk_recorded(Form::Chat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_responses_go_on_in_small_windows() {
+    walk_recorded(Form::Responses).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_messages_go_on_in_small_windows() {
+    walk_recorded(Form::Messages).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn self_written_conversations_go_on_in_small_windows() {
-    walk_all(Document::fixtures()).await;
+    for form in [Form::Chat, Form::Responses, Form::Messages] {
+        walk_all(Document::fixtures(form)).await;
+    }
 }

@@ -9,14 +9,18 @@
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
+mod chains;
 mod cli;
 mod docs;
 mod provider;
+mod provider_responses;
 mod support;
 
 mod bodies;
+mod captures;
 mod conversations;
 mod errors;
+mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;
@@ -25,8 +29,10 @@ mod outcomes;
 mod reader;
 mod recovery;
 mod refusals;
+mod responses;
 mod second_attempts;
 mod side_calls;
+mod sockets;
 mod spending;
 mod state;
 mod tls;

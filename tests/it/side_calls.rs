@@ -6,7 +6,7 @@ use std::time::Duration;
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::encoding::Encoding;
 use compactproxy::demo::provider::{Provider, Settings, Verdict};
-use compactproxy::demo::request::ChatRequest;
+use compactproxy::demo::request::ModelRequest;
 use compactproxy::demo::script::{Behaviour, Fault, Gate, Reply, asks_for_summary, error, summary};
 use compactproxy::demo::window::Limit;
 use serde_json::{Value, json};
@@ -264,7 +264,7 @@ async fn the_configured_prompt_is_used() {
     }
 }
 
-type Warm = Box<dyn Fn(&ChatRequest) -> Reply + Send + Sync>;
+type Warm = Box<dyn Fn(&ModelRequest) -> Reply + Send + Sync>;
 
 /// A session whose answers report cached tokens, up to the trigger: the summary is asked of the cached prefix.
 #[tokio::test]

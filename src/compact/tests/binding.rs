@@ -139,7 +139,7 @@ fn received(body: &[u8]) -> Vec<String> {
 fn world(choice: usize, window: u64, told: Tells) -> World {
     let known = (told == Tells::Nothing).then(|| Window::new(Some(window), None).unwrap());
     let mut world = World::new(strategies(choice), known, Provider { limit: window, factor: 1.0, tells: told });
-    world.dialect = Dialect::Messages;
+    world.dialect = Some(Dialect::Messages);
     world
 }
 

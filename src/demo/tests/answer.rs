@@ -3,12 +3,12 @@ use serde_json::json;
 use super::super::completion::{Completion, from_json, from_stream};
 use super::*;
 
-fn request(usage: bool) -> ChatRequest {
+fn request(usage: bool) -> ModelRequest {
     let mut body = json!({"model": "m", "stream": true, "messages": []});
     if usage {
         body["stream_options"] = json!({"include_usage": true});
     }
-    ChatRequest { headers: http::HeaderMap::new(), body, body_len: 0, index: 3 }
+    ModelRequest { index: 3, ..ModelRequest::chat(body) }
 }
 
 fn answer() -> Answer {
@@ -20,7 +20,7 @@ fn answer() -> Answer {
     Answer { text: Some("Zeile für Zeile. ".repeat(20)), calls: vec![call("c1"), call("c2")], ..Answer::default() }
 }
 
-const USAGE: Usage = Usage { prompt: 2_000, cached: 1_024, completion: 7 };
+const USAGE: Usage = Usage { prompt: 2_000, cached: 1_024, written: 0, completion: 7 };
 
 #[test]
 fn a_stream_says_what_the_object_says() {

@@ -2,13 +2,13 @@ use serde_json::json;
 
 use super::*;
 
-fn request(last: &str) -> ChatRequest {
+fn request(last: &str) -> ModelRequest {
     let body = json!({"model": "m", "messages": [
         {"role": "user", "content": "Fix src/a.rs, please."},
         {"role": "assistant", "content": "Yes, with tests/b.rs."},
         {"role": "user", "content": last},
     ]});
-    ChatRequest { headers: http::HeaderMap::new(), body_len: body.to_string().len(), body, index: 0 }
+    ModelRequest::chat(body)
 }
 
 const ASK: &str = "Summarize under the headings SESSION INTENT, SUMMARY, ARTIFACTS and NEXT STEPS.";

@@ -42,13 +42,15 @@ fn exchange(step: usize, messages: &[Value], verdict: Verdict, prompt: u64) -> E
     let mut headers = HeaderMap::new();
     headers.insert(STEP_HEADER, step.into());
     Exchange {
+        api: Some(super::super::request::Api::Chat),
+        dropped: 0,
         method: Method::POST,
         target: "/v1/chat/completions".to_owned(),
         headers,
         body: Bytes::from(json!({"model": "m", "messages": messages}).to_string()),
         verdict,
         origin: Origin::Agent,
-        usage: Usage { prompt, cached: 0, completion: 1 },
+        usage: Usage { prompt, completion: 1, ..Usage::default() },
     }
 }
 

@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-fn request(body: Value) -> ChatRequest {
-    ChatRequest { headers: http::HeaderMap::new(), body, body_len: 0, index: 0 }
+fn request(body: Value) -> ModelRequest {
+    ModelRequest::chat(body)
 }
 
 fn tokens(body: Value) -> u64 {
@@ -12,7 +12,7 @@ fn tokens(body: Value) -> u64 {
 }
 
 fn prompt(messages: u64, tools: u64) -> Prompt {
-    Prompt { runs: Vec::new(), tools, messages }
+    Prompt { tools, messages, ..Prompt::default() }
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_picture_has_a_fixed_price() {
         tokens(json!({"messages": [{"role": "user", "content": [part]}]}))
     };
     assert_eq!(price("data:,x".to_owned()), price("data:,".to_owned() + &"A".repeat(100_000)));
-    assert_eq!(price("data:,x".to_owned()), MEDIA as u64 + 1 + 3 + 3);
+    assert_eq!(price("data:,x".to_owned()), render::MEDIA as u64 + 1 + 3 + 3);
 }
 
 #[test]

@@ -238,6 +238,34 @@ fn compressed_pieces_are_kept_as_they_came() {
     assert_eq!(hold.into_held().concat(), b"\x1f\x8b\x00\x01");
 }
 
+/// Every recorded error of Responses inside a stream, behind the bookkeeping of a long request.
+#[test]
+fn recorded_errors_of_responses_are_told_apart_in_a_stream() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/overflow-errors.jsonl");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("skipped: no collection of real errors here");
+        return;
+    };
+    let begun = |kind: &str| {
+        let instructions = "x".repeat(100_000);
+        format!(
+            "event: {kind}\ndata: {{\"type\":\"{kind}\",\"response\":{{\"error\":null,\"instructions\":\"{instructions}\"}}}}\n\n"
+        )
+    };
+    let mut seen = 0;
+    for line in text.lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        if case["api"] != "openai_responses" || case["phase"] != "stream" {
+            continue;
+        }
+        let stream = begun("response.created") + &begun("response.in_progress") + case["body"].as_str().unwrap();
+        let step = ends_in(200, &stream);
+        assert_eq!(recovers(step), case["class"] == "overflow", "{line}: {step:?}");
+        seen += 1;
+    }
+    assert!(seen >= 4, "{seen}");
+}
+
 fn event() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(": keep-alive\n\n".to_owned()),

@@ -1,7 +1,10 @@
 //! Servers and clients for the tests.
 
 pub mod chat;
+pub mod json;
 pub mod program;
 pub mod proxy;
+pub mod responses;
+pub mod scripted;
 pub mod tls;
 pub mod wire;

@@ -3,6 +3,7 @@
 
 mod examples;
 mod history;
+mod items;
 mod laws;
 mod store;
 pub mod world;
@@ -104,7 +105,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let knows = prop_oneof![4 => Just(Knows::Window), 1 => Just(Knows::TooMuch), 1 => Just(Knows::Nothing)];
     let tells = prop_oneof![2 => Just(Tells::Numbers), 1 => Just(Tells::Nothing)];
     let factor = prop_oneof![3 => Just(1.0), 1 => Just(0.8), 1 => Just(1.4)];
-    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text)];
+    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text), 4 => Just(Kind::Items)];
     (choice, 5_000_u64..12_000, knows, (factor, tells), 0_usize..3, (kind(), kind())).prop_map(
         |(strategies, window, knows, provider, delay, kinds)| Setup {
             strategies,
