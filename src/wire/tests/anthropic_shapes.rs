@@ -15,7 +15,7 @@ fn reads(body: &str) -> Conversation<'_> {
 
 /// What is read of one message, and the texts of its slots.
 fn facts(message: &Value) -> (std::sync::Arc<Facts>, Vec<(SlotKind, String)>) {
-    let body = body(&[message.clone()]);
+    let body = body(std::slice::from_ref(message));
     let conversation = reads(&body);
     let facts = conversation.items.first().unwrap().facts.clone();
     let texts = facts.slots.iter().map(|slot| (slot.kind, conversation.text(0, slot).unwrap_or_default())).collect();
