@@ -108,9 +108,10 @@ impl Compactor {
 
     async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
         let (sizes, output) = (*sizes, Some(origin.budget.output).filter(|output| *output > 0));
+        let window = origin.budget.window;
         let (goal, step) = origin
             .think(known, move |situation| {
-                let goal = goal(&sizes, situation.load().tokens, output);
+                let goal = goal(&sizes, situation.load().tokens, output, window);
                 (goal, start(situation, goal))
             })
             .await?;
