@@ -115,9 +115,10 @@ impl Compactor {
             return Some(rung);
         }
         let (sizes, output) = (*sizes, Some(origin.budget.output).filter(|output| *output > 0));
+        let window = origin.budget.window;
         let (goal, step) = origin
             .think(known, move |situation| {
-                let goal = goal(&sizes, situation.load().tokens, output);
+                let goal = goal(&sizes, situation.load().tokens, output, window);
                 (goal, start(situation, goal))
             })
             .await?;
