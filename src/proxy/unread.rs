@@ -15,6 +15,7 @@
 use http::Request;
 use http::request::Parts;
 
+use super::chains::Beginning;
 use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
 use super::headers::BodyHeaders;
 use super::holding::Held;
@@ -32,22 +33,22 @@ use crate::wire::{self, Dialect};
 impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
     pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
-        let Incoming { shard, index, parts, dialect, body, .. } = incoming;
-        // Responses are recorded for those that go on from them.
-        if *dialect == Dialect::Responses {
-            return false;
-        }
+        let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
         if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || carries_media(body) {
             return false;
         }
         let Ok(fields) = wire::fields(*dialect, body) else { return false };
+        // What others may continue is recorded.
+        if *chains == Beginning::Any || *dialect == Dialect::Responses && fields.store != Some(false) {
+            return false;
+        }
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let model = fields.model.as_deref().unwrap_or_default();
-        let strategies =
-            config.strategies(&Subject { model, upstream, path: parts.uri.path(), headers: &parts.headers });
+        let path = parts.uri.path();
+        let model = fields.model.as_deref().or_else(|| wire::model_of_path(path)).unwrap_or_default();
+        let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
-        let key = WindowKey { tenant, upstream, path: parts.uri.path(), model, betas };
+        let key = WindowKey { tenant, upstream, path, model, betas };
         let window = origin::window(self, config, &key);
         body.len() < floor(&strategies, window, fields.most_output().unwrap_or(0))
     }
