@@ -82,7 +82,7 @@ async fn a_small_body_with_a_stored_row_is_still_rewritten_after_a_restart() {
     let (running, _) = served(&provider.base_url(), LOW_LIMIT, &store).await;
     assert_eq!(post(running.proxy_addr, "k", &body).await.actions(), ["evicted"]);
     let sent = attempts(&provider).pop().unwrap().body;
-    running.join();
+    drop(running);
     store.close().await;
 
     let store = open(&url);
