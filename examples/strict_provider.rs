@@ -23,6 +23,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The model's last answer.
 const FINAL: &str = "SCENARIO-COMPLETE 4711";
+/// What Codex asks for when its history gets long.
+const CODEX_COMPACTS: &str = "CONTEXT CHECKPOINT COMPACTION";
 /// Every so many steps a shell prints much.
 const LARGE_EVERY: usize = 6;
 /// Lines that a shell prints, about 60 bytes each.
@@ -127,6 +129,9 @@ impl Plan {
         let Self { steps, asks_every } = self;
         // What the provider holds of a Responses conversation is in no body.
         let step = request.step().unwrap_or_else(|| next_step(&format!("{}{:?}", request.body, request.input)));
+        if wants_summary(request) {
+            return Answer::text(tag(step.saturating_sub(1), 0));
+        }
         if step >= steps {
             return Answer::text(FINAL);
         }
@@ -137,6 +142,12 @@ impl Plan {
         let calls = (0..calls).map(|nth| call(request, step, nth));
         Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
     }
+}
+
+/// Whether the client itself compacts: its history goes, so that the answer must say how far the model is.
+fn wants_summary(request: &ModelRequest) -> bool {
+    request.messages().last().is_some_and(|item| kind(item) == "compaction_trigger")
+        || request.last_user_text().is_some_and(|text| text.contains(CODEX_COMPACTS))
 }
 
 /// A call of the client's shell where it has one, else of `run`.
@@ -219,6 +230,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         Verdict::Violated(rule) => rule,
         Verdict::Overflow => "overflow",
         Verdict::Budget => "budget",
+        Verdict::Unsupported => "unsupported",
         Verdict::Counted => "counted",
         Verdict::Other => "other",
     };
