@@ -25,15 +25,14 @@ use tokio::signal::unix::{SignalKind, signal};
 const FINAL: &str = "SCENARIO-COMPLETE 4711";
 /// What Codex asks for when its history gets long.
 const CODEX_COMPACTS: &str = "CONTEXT CHECKPOINT COMPACTION";
-/// Every so many steps a shell prints much.
-const LARGE_EVERY: usize = 6;
-/// Lines that a shell prints, about 60 bytes each.
-const ORDINARY_LINES: usize = 60;
-const LARGE_LINES: usize = 600;
+/// Every so many steps the model asks the user instead of calling a tool.
+const ASKS_EVERY: usize = 8;
 /// Every so many steps the call carries a long argument.
 const LONG_EVERY: usize = 4;
 /// Every so many steps there are two calls at once.
 const PAIR_EVERY: usize = 5;
+/// Lines that a shell command prints, about 50 bytes each.
+const PRINTED_LINES: usize = 150;
 /// Functions in a long argument, about 400 bytes each.
 const LONG_FUNCTIONS: usize = 16;
 
@@ -49,9 +48,6 @@ struct Args {
     /// Makes the window one of the prompt alone, with so many tokens more for prompt and output together.
     #[arg(long)]
     output_budget: Option<u64>,
-    /// Every so many steps the model asks the user instead of calling a tool; 0: never.
-    #[arg(long, default_value_t = 8)]
-    asks_every: usize,
     /// How Responses says that a request is too long: open-ai, error-event, failed-event, …
     #[arg(long, default_value = "open-ai", value_parser = responses_surface)]
     responses_surface: responses::surfaces::Surface,
@@ -88,10 +84,10 @@ async fn main() -> io::Result<()> {
         None => Limit::of(args.window),
         Some(budget) => Limit { input: Some(args.window), total: Some(args.window.saturating_add(budget)) },
     };
-    let plan = Plan { steps: args.steps, asks_every: args.asks_every };
+    let steps = args.steps;
     let settings = Settings {
         limit,
-        behaviour: Behaviour::new(move |request| Reply::Say(plan.answer(request))).with_summaries(),
+        behaviour: Behaviour::new(move |request| Reply::Say(answer(request, steps))).with_summaries(),
         responses: responses::Settings {
             surface: args.responses_surface,
             socket: args.socket_status.map_or(Socket::Open, Socket::Refused),
@@ -116,32 +112,23 @@ async fn main() -> io::Result<()> {
     print_record(&mut out, &provider)
 }
 
-/// What the model does.
-#[derive(Clone, Copy)]
-struct Plan {
-    steps: usize,
-    asks_every: usize,
-}
-
-impl Plan {
-    /// The scripted answer to a request.
-    fn answer(self, request: &ModelRequest) -> Answer {
-        let Self { steps, asks_every } = self;
-        // What the provider holds of a Responses conversation is in no body.
-        let step = request.step().unwrap_or_else(|| next_step(&format!("{}{:?}", request.body, request.input)));
-        if wants_summary(request) {
-            return Answer::text(tag(step.saturating_sub(1), 0));
-        }
-        if step >= steps {
-            return Answer::text(FINAL);
-        }
-        if asks_every > 0 && step % asks_every == asks_every - 1 {
-            return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
-        }
-        let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
-        let calls = (0..calls).map(|nth| call(request, step, nth));
-        Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
+/// The scripted answer to a request.
+fn answer(request: &ModelRequest, steps: usize) -> Answer {
+    // What the provider holds of a Responses conversation is in no body.
+    let step = request.step().unwrap_or_else(|| next_step(&format!("{}{:?}", request.body, request.input)));
+    if wants_summary(request) {
+        return Answer::text(tag(step.saturating_sub(1), 0));
     }
+    if step >= steps {
+        return Answer::text(FINAL);
+    }
+    let hand = Hand::of(request);
+    if step % ASKS_EVERY == ASKS_EVERY - 1 && hand == Hand::Run {
+        return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
+    }
+    let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
+    let calls = (0..calls).map(|nth| hand.call(step, nth));
+    Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
 }
 
 /// Whether the client itself compacts: its history goes, so that the answer must say how far the model is.
@@ -150,33 +137,39 @@ fn wants_summary(request: &ModelRequest) -> bool {
         || request.last_user_text().is_some_and(|text| text.contains(CODEX_COMPACTS))
 }
 
-/// A call of the client's shell where it has one, else of `run`.
-fn call(request: &ModelRequest, step: usize, nth: usize) -> ToolCall {
-    let lines = if step % LARGE_EVERY == LARGE_EVERY - 1 { LARGE_LINES } else { ORDINARY_LINES };
-    let command = format!("seq -f 'step {step}.{nth}: order %g of the ledger was settled twice' 1 {lines}");
-    let names = tool_names(request);
-    let has = |name: &str| names.contains(&name);
-    let (name, arguments) = if has("exec_command") {
-        ("exec_command", json!({"cmd": command}).to_string())
-    } else if has("shell") {
-        ("shell", json!({"command": command}).to_string())
-    } else if has("exec") {
-        let code = format!("const r = await tools.exec_command({{cmd: {}}});\ntext(r.output);", json!(command));
-        ("exec", code)
-    } else {
-        ("run", run_arguments(step, nth).to_string())
-    };
-    ToolCall { id: tag(step, nth), name: name.to_owned(), arguments }
+/// The tool that the model works with, as the client offers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hand {
+    /// The suite's own clients'.
+    Run,
+    /// The Codex CLI's shell. Its user is asked nothing: `codex exec` would take that for the end.
+    ExecCommand,
+    /// The same behind the code that newer models write.
+    Exec,
+    /// A plain shell, under its usual name.
+    Shell,
 }
 
-fn run_arguments(step: usize, nth: usize) -> Value {
-    let mut arguments = json!({"step": step, "part": nth});
-    if step % LONG_EVERY == 1
-        && let Some(arguments) = arguments.as_object_mut()
-    {
-        arguments.insert("script".to_owned(), source(&tag(step, nth), LONG_FUNCTIONS).into());
+impl Hand {
+    fn of(request: &ModelRequest) -> Self {
+        let names = tool_names(request);
+        let known = [("exec_command", Self::ExecCommand), ("exec", Self::Exec), ("shell", Self::Shell)];
+        known.iter().find(|(name, _)| names.contains(name)).map_or(Self::Run, |(_, hand)| *hand)
     }
-    arguments
+
+    fn call(self, step: usize, nth: usize) -> ToolCall {
+        let script = (step % LONG_EVERY == 1).then(|| source(&tag(step, nth), LONG_FUNCTIONS));
+        let (name, arguments) = match self {
+            Self::Run => ("run", run(step, nth, script).to_string()),
+            Self::ExecCommand => ("exec_command", json!({"cmd": command(step, nth, script)}).to_string()),
+            Self::Shell => ("shell", json!({"command": command(step, nth, script)}).to_string()),
+            Self::Exec => {
+                let command = json!({"cmd": command(step, nth, script)});
+                ("exec", format!("const r = await tools.exec_command({command});\ntext(r.output);"))
+            }
+        };
+        ToolCall { id: tag(step, nth), name: name.to_owned(), arguments }
+    }
 }
 
 /// The names of all tools that a request offers, in whichever form.
@@ -185,6 +178,22 @@ fn tool_names(request: &ModelRequest) -> Vec<&str> {
     let tools = request.tools().iter().chain(added.flat_map(|item| list(item, "tools")));
     let tools = tools.flat_map(|tool| list(tool, "tools").iter().chain([tool]));
     tools.map(|tool| text(tool.get("function").unwrap_or(tool), "name")).collect()
+}
+
+fn run(step: usize, nth: usize, script: Option<String>) -> Value {
+    let mut arguments = json!({"step": step, "part": nth});
+    if let (Some(script), Some(members)) = (script, arguments.as_object_mut()) {
+        members.insert("script".to_owned(), script.into());
+    }
+    arguments
+}
+
+/// A shell command that writes the script, or prints a log.
+fn command(step: usize, nth: usize, script: Option<String>) -> String {
+    match script {
+        Some(script) => format!("cat > step{step}.rs <<'END'\n{script}END\nwc step{step}.rs"),
+        None => format!("seq -f 'step {step}.{nth}, line %g of the log: nothing of note' {PRINTED_LINES}"),
+    }
 }
 
 /// What marks a step wherever it is spoken of. Also a call's id: nine letters and digits, as the strictest

@@ -7,7 +7,7 @@ use crate::compact::fixture::{Chat, Message, call, exchange, says, user};
 use crate::compact::prune::{Pruner, gain, prune};
 use crate::compact::tokens::Tokens;
 use crate::compact::truncate::truncate;
-use crate::config::{EvictionSettings, PruneSettings, TruncateSettings};
+use crate::config::{EvictionSettings, PruneSettings, SignedThinking, TruncateSettings};
 
 const K128: Option<Window> = Some(Window { input: 128_000, total: 128_000 });
 
@@ -58,6 +58,7 @@ fn all() -> Strategies {
         compaction: Some(compaction()),
         recovery: true,
         observe: false,
+        signed_thinking: SignedThinking::Kept,
     }
 }
 
@@ -178,6 +179,7 @@ prop_compose! {
             compaction: on[3].then_some(compaction),
             recovery: false,
             observe: false,
+            signed_thinking: SignedThinking::Kept,
         }
     }
 }

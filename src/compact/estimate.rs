@@ -1,11 +1,11 @@
 //! What a conversation costs as the client sent it and as it would go out, in uncalibrated tokens.
 
-use crate::wire::{Conversation, Item, Standing};
+use crate::wire::{Conversation, Item, Slot, SlotKind, Standing};
 
-use super::cuts;
 use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
 use super::tokens::PER_MESSAGE;
+use super::{binding, cuts};
 
 /// Upper bound of [`total`]'s `after`, from bytes alone: no text is looked at.
 pub fn bound(situation: &Situation) -> u64 {
@@ -57,15 +57,25 @@ pub fn rewritten(situation: &Situation, index: usize, replacements: &[&Replaceme
     let Situation { conversation, tokens, .. } = *situation;
     let Some(item) = conversation.items.get(index) else { return 0 };
     replacements.iter().fold(tokens.count_item(conversation, index), |count, replacement| {
-        let old = item.facts.slots.get(replacement.slot).and_then(|slot| conversation.text(index, slot));
-        let old = old.map_or(0, |text| tokens.count_text(&text));
+        let old = match item.facts.slots.get(replacement.slot) {
+            Some(slot) if slot.kind == SlotKind::Media => media(item, slot),
+            Some(slot) => conversation.text(index, slot).map_or(0, |text| tokens.count_text(&text)),
+            None => 0,
+        };
         count.saturating_sub(old) + tokens.count_text(&replacement.text)
     })
+}
+
+/// Tokens of the medium at a slot.
+fn media(item: &Item, slot: &Slot) -> u64 {
+    let found = item.facts.media.iter().find(|media| media.span == slot.span);
+    found.map_or(0, |media| u64::from(media.tokens))
 }
 
 /// Tokens of every item as it would go out under `checkpoint`; 0 for those that its head stands for.
 pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u32> {
     let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
+    let left_out = checkpoint.map_or(0..0, |checkpoint| binding::left_out(situation.conversation, checkpoint));
     let count = |(index, item): (usize, &Item)| match index {
         _ if index < upto && item.facts.standing != Standing::Kept => 0,
         _ => {
@@ -74,7 +84,8 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
             if let Some(eviction) = eviction.filter(|_| !edited) {
                 return eviction.tokens.after;
             }
-            rewritten(situation, index, &in_force(checkpoint, eviction, index))
+            let thinking = if left_out.contains(&index) { binding::tokens(situation, index) } else { 0 };
+            rewritten(situation, index, &in_force(checkpoint, eviction, index)).saturating_sub(thinking)
         }
     };
     let counts = situation.conversation.items.iter().enumerate().map(count);

@@ -165,6 +165,17 @@ pub fn fold(situation: &Situation, source: Source, keep: u64) -> Option<(Checkpo
     Some((checkpoint(situation, shape), removed))
 }
 
+/// What a summary made ahead says, and a digest of what came after it; `None` where there is none.
+pub fn story_ahead(situation: &Situation) -> Option<String> {
+    let prepared = situation.known.prepared.as_deref()?.head.as_ref()?;
+    let count = situation.conversation.items.len();
+    let from = prepared.upto.max(situation.summarized()).min(count);
+    let newer = prepared.upto > situation.summarized();
+    let counter = |text: &str| situation.tokens.count_text(text) as usize;
+    let rest = digest(situation.conversation, from..count, bounded(situation, DIGEST) as usize, &counter);
+    newer.then(|| format!("{}\n\nWhat came after that, recorded without a model:\n\n{rest}", prepared.summary.trim()))
+}
+
 /// The first `upto` items alone: a head is the same whatever came after what it replaces, since the client
 /// may go back to where that was not there.
 fn replaced<'b>(conversation: &Conversation<'b>, upto: usize) -> Conversation<'b> {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
 use crate::wire::{Role, Sight, SlotKind};
 
+use super::binding::{self, Binding};
+use super::budget::Window;
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
 use super::ledger::WHOLE_CHARS;
@@ -58,10 +60,11 @@ const MOST_PREVIEW: usize = 32_000;
 const PAGE: usize = 8_000;
 
 /// The goal that an overflow sets for a request that was estimated at `sent` calibrated tokens and
-/// asked for `output` tokens at most. Numbers in other units than tokens teach nothing.
-pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
+/// asked for `output` tokens at most. Numbers in other units than tokens teach nothing; where an error has none,
+/// the `window` as it is known counts, if it explains the refusal.
+pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>, window: Option<Window>) -> Goal {
     let limit = sizes.limit.filter(|limit| sizes.unit == Unit::Tokens && *limit > 2 * MARGIN);
-    let Some(limit) = limit else { return Goal { target: sent / 2, limit: sent } };
+    let Some(limit) = limit else { return goal_by(window, sent, output) };
     // A total limit leaves what the client's own output limit leaves, but never less than half.
     let room = match sizes.scope {
         Bounds::Total => limit.saturating_sub(output.unwrap_or(0)).max(limit / 2),
@@ -76,11 +79,24 @@ pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
     Goal { target: limit / 2, limit }
 }
 
+/// The goal where the error has no numbers.
+fn goal_by(window: Option<Window>, sent: u64, output: Option<u64>) -> Goal {
+    let beside = |total: u64| total.saturating_sub(output.unwrap_or(0)).max(total / 2);
+    let room = window.map(|window| window.input.min(beside(window.total)).saturating_sub(MARGIN));
+    match room.filter(|room| (MARGIN..sent).contains(room)) {
+        Some(limit) => Goal { target: limit / 2, limit },
+        None => Goal { target: sent / 2, limit: sent },
+    }
+}
+
 /// The rungs that need no model.
 pub fn start(situation: &Situation, goal: Goal) -> Step {
     let nothing = situation.conversation.items.is_empty() || situation.conversation.sight() == Sight::Partial;
     if nothing || situation.calibrated(situation.overhead()) >= goal.limit {
         return Step::Hopeless;
+    }
+    if binding::of(situation) == Binding::Live {
+        return finish(situation, goal, None);
     }
     let trimmed = trimmed(situation);
     if let Some(rung) = trimmed.clone().filter(|rung| situation.applies(&rung.checkpoint) && rung.tokens <= goal.target)
@@ -96,6 +112,13 @@ pub fn start(situation: &Situation, goal: Goal) -> Step {
 /// The rungs from the summary on. `summary` is the cut and what came of it; `None` where there is no cut.
 pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)>) -> Step {
     let sent = situation.load().tokens;
+    if binding::of(situation) == Binding::Live {
+        let folded = folded(situation, goal).filter(|rung| situation.applies(&rung.checkpoint));
+        return match folded.filter(|rung| rung.tokens < goal.limit && rung.tokens < sent) {
+            Some(rung) => Step::Send(Box::new(rung)),
+            None => Step::Hopeless,
+        };
+    }
     let trimmed = trimmed(situation);
     let summarized = summary.and_then(|(cut, source)| summarized(situation, trimmed.as_ref(), (cut, source)));
     let rungs: [&dyn Fn() -> Option<Rung>; 5] = [
@@ -305,11 +328,7 @@ fn shorten(situation: &Situation, whole: &Whole, excess: u64) -> Option<(Cut, u6
 
 /// The whole history as one user message.
 fn folded(situation: &Situation, goal: Goal) -> Option<Rung> {
-    let items = estimate::per_item(situation, situation.known.active.as_deref());
-    let taken = situation.overhead() + head::expected(situation, items.len(), &items);
-    let room = situation.uncalibrated(goal.target).saturating_sub(taken);
-    let keep = situation.budget.keep_tokens().min(room);
-    let (checkpoint, texts) = head::fold(situation, Source::Digest, keep)?;
+    let (checkpoint, texts) = binding::fold_to(situation, situation.uncalibrated(goal.target))?;
     let tokens = load_under(situation, &checkpoint).tokens;
     Some(Rung { checkpoint, texts, actions: Actions { folded: true, ..Actions::default() }, tokens })
 }

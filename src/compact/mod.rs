@@ -5,6 +5,7 @@
 //! edits; it looks at nothing else, so the same history and rows give the same bytes (L4).
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
+pub mod binding;
 pub mod budget;
 pub mod calibration;
 pub mod client_compaction;
@@ -21,6 +22,7 @@ pub mod fixture;
 pub mod head;
 pub mod ladder;
 pub mod ledger;
+pub mod lighten;
 pub mod page;
 pub mod pins;
 pub mod plan;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::{EvictionSettings, Strategies};
 use crate::wire::{Conversation, Digest, Sight};
 
+use super::binding::{self, Binding};
 use super::budget::Budget;
 use super::evict::{Evictor, evictions};
 use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
@@ -130,10 +131,11 @@ impl Situation<'_> {
     }
 
     /// A length of history for a new checkpoint: at least `covers`, and beyond the active one, since one
-    /// digest holds one checkpoint of a level and the longest digest applies.
+    /// digest holds one checkpoint of a level and the longest digest applies; and up to where signed thinking
+    /// allows one.
     pub fn beyond_active(&self, covers: usize) -> usize {
         let active = self.known.active.as_deref().map_or(0, |active| active.covers + 1);
-        covers.max(active).min(self.conversation.items.len())
+        covers.max(active).max(binding::least_covers(self)).min(self.conversation.items.len())
     }
 
     /// Whether a row for `checkpoint` can be written and applies: the store keeps the first of a level.
@@ -173,6 +175,10 @@ pub fn plan(situation: &Situation) -> Proposal {
         return proposal;
     }
     let mut load = situation.with(&known).load();
+    if binding::of(&situation.with(&known)) == Binding::Live {
+        bound_turn(&situation.with(&known), load, &mut proposal);
+        return proposal;
+    }
     let trim = trim::planned(&situation.with(&known), load);
     if let Some(trim) = trim.filter(|trim| situation.applies(&trim.checkpoint)) {
         proposal.actions = proposal.actions.and(trim.actions);
@@ -187,10 +193,38 @@ pub fn plan(situation: &Situation) -> Proposal {
         proposal.actions.summarized = true;
         proposal.activate(situation, &mut known, checkpoint);
     }
-    let change = estimate::total(&situation.with(&known));
-    let Change { before, after } = change;
-    proposal.tokens = Some(Change { before: situation.calibrated(before), after: situation.calibrated(after) });
+    proposal.tokens = Some(calibrated_total(&situation.with(&known)));
     proposal
+}
+
+fn calibrated_total(situation: &Situation) -> Change {
+    let Change { before, after } = estimate::total(situation);
+    Change { before: situation.calibrated(before), after: situation.calibrated(after) }
+}
+
+/// In a turn whose thinking is signed: waits while the request fits, then folds everything.
+fn bound_turn(situation: &Situation, load: Load, proposal: &mut Proposal) {
+    proposal.tokens = Some(calibrated_total(situation));
+    if situation.strategies.compaction.is_none() {
+        return;
+    }
+    if !situation.budget.fits(load.tokens) {
+        let Some((checkpoint, texts)) = binding::fold(situation, load) else { return };
+        proposal.actions.folded = true;
+        proposal.texts.extend(texts);
+        let mut known = situation.known.clone();
+        proposal.activate(situation, &mut known, checkpoint);
+        proposal.tokens = Some(calibrated_total(&situation.with(&known)));
+    } else if situation.budget.summary_near(load.tokens, load.messages) && usable(situation).is_none() {
+        proposal.summary = head::cut(situation, load).map_or(Need::No, |cut| Need::Ahead { cut });
+    }
+}
+
+/// What would be evicted at first sight, for a request that asks nothing of the model.
+pub fn sighted(situation: &Situation) -> Vec<(Digest, Arc<Eviction>)> {
+    let (mut known, mut proposal) = (situation.known.clone(), Proposal::default());
+    first_sight(situation, &mut known, &mut proposal);
+    proposal.evictions
 }
 
 impl Proposal {

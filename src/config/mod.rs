@@ -134,6 +134,19 @@ pub struct Strategies {
     pub recovery: bool,
     /// Report what would be done, change nothing.
     pub observe: bool,
+    pub signed_thinking: SignedThinking,
+}
+
+/// What becomes of signed thinking behind a change (A27).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SignedThinking {
+    /// Nothing changes before a block that stays.
+    #[default]
+    Kept,
+    /// The provider is asked to drop the blocks that no longer fit.
+    Dropped,
+    /// The provider has refused that: nothing changes but by a full fold.
+    Refused,
 }
 
 /// A number that may depend on the window.

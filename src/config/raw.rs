@@ -13,7 +13,7 @@ use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::problems::{Entry, Problems, did_you_mean};
 use super::sizes::ByteSize;
 use super::value::{Mode, PromptFile, ReadableFile, Set, Value, kind};
-use super::{Api, Auto, Secret, TenantRule};
+use super::{Api, Auto, Secret, SignedThinking, TenantRule};
 
 /// The keys of one table.
 pub trait Keys: Default {
@@ -160,6 +160,11 @@ tables! {
         enabled: bool,
     }
 
+    /// `[anthropic]`
+    AnthropicKeys {
+        prefix_mismatch: SignedThinking,
+    }
+
     /// `[[window]]`
     WindowKeys {
         model: String,
@@ -198,6 +203,7 @@ pub struct Sections {
     pub prune: Section<PruneKeys>,
     pub compaction: Section<CompactionKeys>,
     pub recovery: Section<RecoveryKeys>,
+    pub anthropic: Section<AnthropicKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -221,7 +227,8 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 5] = ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery"];
+pub const SECTIONS: [&str; 6] =
+    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic"];
 
 /// The other tables at the file's top level.
 pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
@@ -252,6 +259,7 @@ impl Sections {
             prune: self.prune.over(&base.prune),
             compaction: self.compaction.over(&base.compaction),
             recovery: self.recovery.over(&base.recovery),
+            anthropic: self.anthropic.over(&base.anthropic),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -263,6 +271,7 @@ impl Sections {
             "prune" => self.prune.read(entry, problems),
             "compaction" => self.compaction.read(entry, problems),
             "overflow_recovery" => self.recovery.read(entry, problems),
+            "anthropic" => self.anthropic.read(entry, problems),
             _ => {}
         }
     }
@@ -275,6 +284,7 @@ impl Sections {
             "prune" => self.prune.on = off,
             "compaction" => self.compaction.on = off,
             "overflow_recovery" => self.recovery.on = off,
+            "anthropic" => self.anthropic.on = off,
             _ => {}
         }
     }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::problems::Problems;
 use super::raw::{CompactionKeys, EvictionKeys, PruneKeys, Section, Sections, TruncateKeys};
 use super::value::{Mode, Set};
-use super::{Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, Strategies, TruncateSettings, defaults};
+use super::{
+    Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, SignedThinking, Strategies, TruncateSettings,
+    defaults,
+};
 
 /// Characters that stand in for `{n}` when the length of a truncation text is judged.
 const DIGITS_OF_A_LENGTH: usize = 10;
@@ -33,6 +36,8 @@ pub fn strategies_of(sections: &Sections) -> Strategies {
         recovery: compaction.is_some() && or(&sections.recovery.on, true) && or(&sections.recovery.keys.enabled, true),
         compaction,
         observe: given(&sections.mode) == Some(Mode::Observe),
+        signed_thinking: of(&sections.anthropic, |keys| or(&keys.prefix_mismatch, SignedThinking::Kept))
+            .unwrap_or_default(),
     }
 }
 

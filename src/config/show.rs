@@ -6,8 +6,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
-    CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, PruneKeys, RecoveryKeys, Section, Sections, ServerKeys,
-    StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, PruneKeys, RecoveryKeys, Section,
+    Sections, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
@@ -57,6 +57,9 @@ impl Config {
         if let Some(settings) = &strategies.compaction {
             table(f, "\n[compaction]", &compaction(settings, &self.sections.compaction.keys))?;
             table(f, "\n[overflow_recovery]", &RecoveryKeys { enabled: set(strategies.recovery) })?;
+        }
+        if self.sections.anthropic.is_on() {
+            table(f, "\n[anthropic]", &AnthropicKeys { prefix_mismatch: set(strategies.signed_thinking) })?;
         }
         Ok(())
     }
@@ -175,7 +178,7 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
         header: maybe(header),
     };
     writeln!(f, "\n[[policy]]\nmatch = {}", matches.show())?;
-    let Sections { eviction, truncate, prune, compaction, recovery, mode } = &policy.sections;
+    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, mode } = &policy.sections;
     if let Some(mode) = mode {
         writeln!(f, "mode = {}", mode.value.show())?;
     }
@@ -183,7 +186,8 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
     override_of(f, "truncate_args", truncate)?;
     override_of(f, "prune", prune)?;
     override_of(f, "compaction", compaction)?;
-    override_of(f, "overflow_recovery", recovery)
+    override_of(f, "overflow_recovery", recovery)?;
+    override_of(f, "anthropic", anthropic)
 }
 
 fn override_of<K: Keys + Value>(f: &mut fmt::Formatter<'_>, name: &str, section: &Section<K>) -> fmt::Result {

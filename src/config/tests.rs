@@ -7,8 +7,8 @@ mod overrides;
 use std::collections::BTreeSet;
 
 use super::raw::{
-    CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, OTHERS, PruneKeys, RecoveryKeys, SECTIONS, ServerKeys,
-    StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, OTHERS, PruneKeys, RecoveryKeys,
+    SECTIONS, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::*;
 
@@ -78,6 +78,7 @@ fn the_shipped_file_names_every_key_and_no_other() {
         PruneKeys::NAMES,
         CompactionKeys::NAMES,
         RecoveryKeys::NAMES,
+        AnthropicKeys::NAMES,
         WindowKeys::NAMES,
         MatchKeys::NAMES,
         HeaderKeys::NAMES,
@@ -119,6 +120,7 @@ fn every_combination_of_sections_stands_for_itself() {
             compaction: all.compaction.clone().filter(|_| is_on(3)),
             recovery: is_on(3),
             observe: false,
+            signed_thinking: SignedThinking::Kept,
         };
         assert_eq!(*config.strategies, expected, "{text}");
         assert_same(&parse(&config.to_string()), &config);
@@ -188,6 +190,7 @@ fn full(prompt: &std::path::Path) -> String {
         [[policy]]
         match.model = "m"
         overflow_recovery.enabled = false
+        anthropic.prefix_mismatch = "drop_block"
         "#,
         prompt.display()
     )

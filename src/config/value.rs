@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::expand::escape;
 use super::problems::{Entry, Problems};
 use super::sizes::{ByteSize, parse_duration, parse_size, show_duration, show_size};
-use super::{Api, Auto, Secret};
+use super::{Api, Auto, Secret, SignedThinking};
 
 /// A type that a key may have. Messages never repeat a value: it may have come from the environment.
 pub trait Value: Sized {
@@ -54,6 +54,9 @@ const APIS: [(&str, Api); 6] = [
     ("anthropic", Api::Anthropic),
     ("auto", Api::Auto),
 ];
+
+const PREFIX_MISMATCHES: [(&str, SignedThinking); 2] =
+    [("keep", SignedThinking::Kept), ("drop_block", SignedThinking::Dropped)];
 
 const MODES: [(&str, Mode); 2] = [("active", Mode::Active), ("observe", Mode::Observe)];
 
@@ -208,6 +211,7 @@ values! {
     Secret: secret, |_| shown(MASK);
     Api: |value| one_of(value, &APIS), |api| name_of(api, &APIS);
     Mode: |value| one_of(value, &MODES), |mode| name_of(mode, &MODES);
+    SignedThinking: |value| one_of(value, &PREFIX_MISMATCHES), |what| name_of(what, &PREFIX_MISMATCHES);
 }
 
 fn not_empty(size: ByteSize) -> Result<ByteSize, String> {

@@ -6,7 +6,8 @@ use http::{Request, StatusCode};
 
 use super::Exchange;
 use super::compaction::Compactor;
-use super::hold::{Sent, Step};
+use super::encoding::{Decoder, Encoding};
+use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::reply::Fault;
@@ -82,6 +83,9 @@ impl Exchange<'_> {
             Ok((step, held)) => {
                 let accepted = held.answer.status().is_success() && !matches!(step, Step::Recover(_));
                 if accepted {
+                    if speaks_of_thinking(&first) {
+                        call.compactor.bindings.refused(&work.origin);
+                    }
                     call.compactor.quarantine(work);
                 }
                 held
@@ -96,7 +100,7 @@ impl Exchange<'_> {
     /// One attempt with the body that `work` has now, held back as far as that may end in another one: an
     /// error always, a success only where the prompt could be too long.
     async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
-        let request = Request::from_parts(parts.clone(), work.body(intake));
+        let request = Request::from_parts(work.head(parts), work.body(intake));
         let answer = self.attempt(request, work.body_headers()).await?;
         let status = answer.status();
         let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
@@ -111,6 +115,21 @@ impl Exchange<'_> {
 /// Whether a rewritten body may be at fault.
 fn refused(work: &Work, status: StatusCode) -> bool {
     work.pieces.is_some() && matches!(status.as_u16(), 400 | 422)
+}
+
+/// Whether a refusal is about signed thinking (A10, A27).
+fn speaks_of_thinking(refusal: &Held) -> bool {
+    let mut text = Vec::new();
+    let encoding = Encoding::of(refusal.answer.headers());
+    match encoding.and_then(|encoding| Decoder::new(encoding, ERROR_BYTES)) {
+        None => refusal.pieces.iter().for_each(|piece| text.extend_from_slice(piece)),
+        Some(mut decoder) => {
+            for piece in &refusal.pieces {
+                decoder.feed(piece.clone(), |decoded| text.extend_from_slice(decoded));
+            }
+        }
+    }
+    memchr::memmem::find(&text, b"thinking").is_some()
 }
 
 /// Whether the answer to a second attempt speaks against the rung that it was made with.

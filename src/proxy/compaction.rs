@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::bindings::Bindings;
 use super::breaker::Breaker;
 use super::chains::{Beginning, Chains, Recorder};
 use super::encoding::Encoding;
@@ -22,7 +23,7 @@ use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
 use crate::compact::budget::{carries_media, floor_bytes};
-use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
+use crate::compact::plan::{Actions, Need, Proposal, Situation, plan, sighted};
 use crate::compact::render::render;
 use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
@@ -44,6 +45,7 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) chains: Arc<Chains>,
     /// Decoding, reading and planning off the event loops.
@@ -63,6 +65,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            bindings: Bindings::default(),
             verified: Verified::default(),
             chains: Arc::default(),
             workers: Workers::one_per_core(),
@@ -98,14 +101,17 @@ impl Compactor {
             tokens: None,
             activated: None,
             may_overflow: false,
+            drops_blocks: false,
             recorder,
             origin: Arc::clone(&origin),
         };
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
-        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
-        let may_plan = plannable && turn && !client_compaction::asks_for_it(&conversation);
+        let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(&conversation);
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
+        }
+        if plannable && origin.errand == Errand::Count {
+            self.preview(&mut work).await;
         }
         if work.tokens.is_none() && work.may_exceed_total(&conversation) {
             work.tokens = self.count(&work).await;
@@ -113,13 +119,28 @@ impl Compactor {
         if !origin.strategies.observe {
             self.place(&mut work, &conversation);
         }
-        self.remember(&identity, &chain);
+        // What was only counted was never forwarded.
+        if origin.errand != Errand::Count {
+            self.remember(&identity, &chain);
+        }
         work.bound();
+        // The body says nothing of how long a history is that the provider holds.
+        work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
+    }
+
+    /// For a request that only counts: what would be evicted at first sight, kept nowhere.
+    async fn preview(&self, work: &mut Work) {
+        if let Some(evictions) = work.origin.think(&work.known, sighted).await {
+            work.known.evictions.extend(evictions);
+        }
     }
 
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
     pub async fn pass(&self, mut incoming: Incoming<'_>) {
+        if Errand::of_path(incoming.parts.uri.path()) == Errand::Count {
+            return;
+        }
         let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();

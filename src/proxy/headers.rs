@@ -12,6 +12,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 const OWN_PREFIX: &str = "x-compactproxy-";
 
 /// Set to `1` by a client whose request must pass untouched.
@@ -58,6 +59,21 @@ pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialec
         out.insert(name, value);
     }
     out
+}
+
+/// Adds a feature to those that `anthropic-beta` asks for.
+pub fn add_beta(headers: &mut HeaderMap, feature: &str) {
+    let asked = headers.get_all(ANTHROPIC_BETA).iter().flat_map(tokens).any(|name| name == feature.as_bytes());
+    if asked {
+        return;
+    }
+    let first = headers.get(ANTHROPIC_BETA).map(HeaderValue::as_bytes).filter(|first| !first.is_empty());
+    let joined = first.map_or_else(|| feature.as_bytes().to_vec(), |first| [first, b",", feature.as_bytes()].concat());
+    let Ok(joined) = HeaderValue::from_bytes(&joined) else { return };
+    match headers.get_mut(ANTHROPIC_BETA) {
+        Some(first) => *first = joined,
+        None => drop(headers.insert(ANTHROPIC_BETA, joined)),
+    }
 }
 
 /// The headers for the client. A length beside a transfer coding is void.
@@ -172,6 +188,19 @@ mod tests {
         assert_eq!(lines(&kept), [("host", "h"), ("te", "trailers")]);
         let other = to_upstream(map(&[("te", "gzip")]), &route, None, BodyHeaders::Kept);
         assert_eq!(lines(&other), [("host", "h")]);
+    }
+
+    #[test]
+    fn a_beta_feature_is_added_to_those_asked_for() {
+        let with = |lines: &[(&'static str, &'static str)]| {
+            let mut map = map(lines);
+            add_beta(&mut map, "x-1");
+            map.get_all("anthropic-beta").iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(with(&[]), ["x-1"]);
+        assert_eq!(with(&[("anthropic-beta", "a,b")]), ["a,b,x-1"]);
+        assert_eq!(with(&[("anthropic-beta", "a, x-1"), ("anthropic-beta", "b")]), ["a, x-1", "b"]);
+        assert_eq!(with(&[("anthropic-beta", "a"), ("anthropic-beta", "b")]), ["a,x-1", "b"]);
     }
 
     #[test]

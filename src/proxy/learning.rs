@@ -14,7 +14,10 @@ use super::tenant::{self, Asker, Proof};
 use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::Dialect;
-use crate::wire::usage::{self, Observed};
+use crate::wire::usage::{self, Observed, Usage};
+
+/// Smallest and largest window that is believed, in tokens (INVARIANTS §4.6).
+const TEACHABLE: std::ops::RangeInclusive<u64> = 1_024..=20_000_000;
 
 /// The observer of an answer to a model call, if there is something to learn from it.
 pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &HeaderMap)) -> Option<Box<Watch>> {
@@ -33,6 +36,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     // Not the origin itself: it holds the request's body, and an answer may take minutes.
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
     let (counted, proof) = (Counted::by(&origin), origin.proof);
+    let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
     drop(origin);
     let recorder = work.recorder.take();
     let watch = Watch::new(encoding, move |ending, tail| {
@@ -41,8 +45,16 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         shard.proxy.metrics.cached(usage.cached_tokens);
         compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
-        if let Some(estimated) = estimated.filter(|_| proof == Proof::Known) {
+        if proof != Proof::Known {
+            return;
+        }
+        if let Some(estimated) = estimated {
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
+        }
+        if let Some(window) = filled(&observed, usage) {
+            let Counted { tenant, upstream, model, .. } = &counted;
+            let key = WindowKey { tenant, upstream, path: &path, model, betas: &betas };
+            compactor.store.learn_window(&key, window);
         }
     });
     Some(watch.recorded_by(recorder))
@@ -62,6 +74,13 @@ impl Counted {
         let (upstream, model) = (Arc::clone(&origin.upstream), Arc::clone(&origin.model));
         Self { tenant: origin.tenant, upstream, model, calibration: origin.calibration }
     }
+}
+
+/// The window that an answer has filled to its end, if it ended for that.
+fn filled(observed: &Observed, usage: Usage) -> Option<LearnedWindow> {
+    let full = observed.finish_reason.as_deref() == Some("model_context_window_exceeded");
+    let total = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+    (full && TEACHABLE.contains(&total)).then_some(LearnedWindow { input: None, total: Some(total) })
 }
 
 fn observed(tail: &Tail, stream: bool) -> Observed {
@@ -120,7 +139,7 @@ fn window(model: &Value) -> Option<(String, LearnedWindow)> {
     let name = model.get("id").or_else(|| model.get("name"))?.as_str()?;
     let places = ["/max_model_len", "/context_length", "/meta/n_ctx", "/n_ctx", "/max_context_length"];
     let total = places.iter().find_map(|place| model.pointer(place)?.as_u64())?;
-    (1_024..=20_000_000).contains(&total).then(|| (name.to_owned(), LearnedWindow { input: None, total: Some(total) }))
+    TEACHABLE.contains(&total).then(|| (name.to_owned(), LearnedWindow { input: None, total: Some(total) }))
 }
 
 #[cfg(test)]

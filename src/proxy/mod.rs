@@ -1,6 +1,7 @@
 //! A request's way through the proxy, one stage a line.
 
 mod attempts;
+mod bindings;
 pub mod body;
 pub mod breaker;
 pub mod budget;

@@ -13,6 +13,7 @@ use super::work::Work;
 use crate::compact::calibration::Calibration;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
+use crate::compact::lighten::lightened;
 use crate::compact::plan::Actions;
 use crate::compact::render::render;
 use crate::compact::{Change, Known, estimate};
@@ -21,8 +22,6 @@ use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Sight, chain};
 
-/// Output tokens below which a lowered limit helps nobody (INVARIANTS A26).
-pub const LEAST_OUTPUT: u64 = 3_000;
 /// Tokens between a lowered output limit and what the provider's numbers leave.
 const MARGIN: u64 = 16;
 
@@ -46,26 +45,17 @@ impl Compactor {
     /// Where the provider holds the history: puts the request with all of it in the work's place, if every turn of it
     /// was seen. What was counted for the request itself says nothing of that.
     async fn make_whole(&self, work: &mut Work) -> bool {
-        let Ok(conversation) = work.origin.read() else { return false };
-        if conversation.sight() == Sight::Whole {
+        if work.origin.sight == Sight::Whole {
             return true;
         }
+        let Ok(conversation) = work.origin.read() else { return false };
         let tenant = work.origin.tenant;
         let history = chain::previous(&conversation).and_then(|id| self.chains.history(tenant, &id));
         let Some(body) = history.and_then(|history| chain::rebuilt(&conversation, &history)) else { return false };
         let mut permit = Permit::empty(&work.origin.shard.proxy.budget);
-        let Some(origin) = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten() else {
-            return false;
-        };
-        let Ok(chain) = origin.read().map(|whole| match whole.sight() {
-            Sight::Whole => whole.chain().copied().collect::<Vec<_>>(),
-            Sight::Partial => Vec::new(),
-        }) else {
-            return false;
-        };
-        if chain.is_empty() {
-            return false;
-        }
+        let origin = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten();
+        let Some(origin) = origin.filter(|origin| origin.sight == Sight::Whole) else { return false };
+        let Ok(chain) = origin.read().map(|whole| whole.chain().copied().collect::<Vec<_>>()) else { return false };
         work.known = self.store.known(&tenant, &chain).await;
         (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
         true
@@ -118,10 +108,17 @@ impl Compactor {
     }
 
     async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
+        // Of too many bytes pictures have most.
+        if sizes.unit == Unit::Bytes
+            && let Some(rung) = origin.think(known, lightened).await.flatten()
+        {
+            return Some(rung);
+        }
         let (sizes, output) = (*sizes, Some(origin.budget.output).filter(|output| *output > 0));
+        let window = origin.budget.window;
         let (goal, step) = origin
             .think(known, move |situation| {
-                let goal = goal(&sizes, situation.load().tokens, output);
+                let goal = goal(&sizes, situation.load().tokens, output, window);
                 (goal, start(situation, goal))
             })
             .await?;
@@ -233,7 +230,7 @@ fn left_beside(work: &Work, sizes: &Sizes) -> Option<u64> {
     let after = u128::from(tokens.after) * u128::from(counted) / u128::from(tokens.before.max(1));
     let after = u64::try_from(after).unwrap_or(u64::MAX);
     let room = total.checked_sub(after.saturating_add(after / 50).saturating_add(MARGIN))?;
-    (room >= LEAST_OUTPUT && work.origin.budget.output > room).then_some(room)
+    (room >= work.origin.least_output && work.origin.budget.output > room).then_some(room)
 }
 
 /// The largest output limit that the error's numbers leave room for; `None` where that is too little.
@@ -241,5 +238,5 @@ fn lowered_value(work: &Work, sizes: &Sizes) -> Option<u64> {
     let limit = sizes.limit.filter(|_| sizes.unit == Unit::Tokens)?;
     // Without the provider's count, the own estimate with two percent for its error.
     let input = sizes.input.or(work.tokens.map(|tokens| tokens.after + tokens.after / 50))?;
-    limit.checked_sub(input + MARGIN).filter(|room| *room >= LEAST_OUTPUT)
+    limit.checked_sub(input + MARGIN).filter(|room| *room >= work.origin.least_output)
 }

@@ -125,7 +125,7 @@ impl Socket {
                 self.later_bytes += piece.bytes();
                 self.later.push_back(piece);
             }
-            (Piece::Opaque(bytes), _) => self.upstream.put(bytes),
+            (Piece::Opaque(bytes) | Piece::Close(bytes), _) => self.upstream.put(bytes),
             (Piece::Text { raw, text }, Turn::Passing | Turn::Answering(_)) if is_request(&text) => {
                 self.look(raw, text.into());
             }
@@ -187,6 +187,10 @@ impl Socket {
     fn upstream_sent(&mut self, piece: Piece) {
         match (piece, &mut self.turn) {
             (Piece::Control(bytes) | Piece::Opaque(bytes), _) => self.client.put(bytes),
+            (Piece::Close(bytes), _) => {
+                self.release();
+                self.client.put(bytes);
+            }
             (Piece::Text { raw, text }, Turn::Holding(sent)) => {
                 let step = sent.on_event(raw, &text, Instant::now());
                 self.take(step, &text);

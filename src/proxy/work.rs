@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
 use super::body::SendBody;
 use super::chains::Recorder;
 use super::compaction::UNKNOWN_WINDOW_BYTES;
-use super::headers::BodyHeaders;
+use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
 use super::origin::Origin;
-use super::recovery::LEAST_OUTPUT;
 use crate::compact::plan::Actions;
-use crate::compact::{Change, Known};
+use crate::compact::{Change, Known, binding};
+use crate::config::SignedThinking;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, Errand, Sight};
+
+/// The beta feature whose option says what becomes of thinking that no longer fits.
+const BLOCK_BINDING_BETA: &str = "thinking-binding-controls-2026-08-01";
 
 /// A request whose body was looked at, on its way.
 pub struct Work {
@@ -33,6 +37,8 @@ pub struct Work {
     pub recorder: Option<Recorder>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
+    /// Whether the body asks the provider to drop thinking that no longer fits.
+    pub drops_blocks: bool,
 }
 
 impl Work {
@@ -72,6 +78,13 @@ impl Work {
 
     /// Places `edits` in the body; without any, or if they do not fit, the original goes out.
     pub(super) fn set_pieces(&mut self, mut edits: Vec<Edit>) {
+        self.drops_blocks = false;
+        if !edits.is_empty()
+            && let Some(option) = self.drop_option()
+        {
+            edits.push(option);
+            self.drops_blocks = true;
+        }
         // An output limit stands before the messages or behind them.
         edits.sort_by_key(|edit| edit.span.start);
         self.pieces = match edits.is_empty() {
@@ -83,6 +96,24 @@ impl Work {
         }
     }
 
+    /// The provider's option, where it is configured and signed thinking follows what is replaced.
+    fn drop_option(&self) -> Option<Edit> {
+        let active = self.known.active.as_deref();
+        let asked = self.origin.strategies.signed_thinking == SignedThinking::Dropped;
+        let checkpoint = active.filter(|_| asked)?;
+        let conversation = self.origin.read().ok()?;
+        binding::is_mismatched(&conversation, checkpoint).then(|| conversation.drop_blocks())?
+    }
+
+    /// The request's head as the body to send needs it.
+    pub(super) fn head(&self, parts: &Parts) -> Parts {
+        let mut parts = parts.clone();
+        if self.drops_blocks && self.pieces.is_some() {
+            headers::add_beta(&mut parts.headers, BLOCK_BINDING_BETA);
+        }
+        parts
+    }
+
     /// Bytes that go upstream.
     pub fn sent_bytes(&self) -> usize {
         self.pieces.as_ref().map_or(self.origin.body.len(), |pieces| total_len(pieces))
@@ -91,7 +122,8 @@ impl Work {
     /// Whether an overflow of this request is mended. What an upstream has counted it has also admitted, so a
     /// token's mere claim is enough.
     pub fn recovers(&self) -> bool {
-        self.origin.strategies.recovery && !self.origin.strategies.observe
+        let repeatable = !matches!(self.origin.errand, Errand::Count | Errand::Warm);
+        repeatable && self.origin.strategies.recovery && !self.origin.strategies.observe
     }
 
     /// Takes the client's own body back into use.
@@ -107,6 +139,8 @@ impl Work {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
+            // Most of what is counted may be at the provider.
+            _ if origin.sight == Sight::Partial => true,
             None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);
@@ -131,7 +165,7 @@ impl Work {
         let told = origin.told_total.zip(self.tokens).filter(|_| origin.strategies.recovery);
         let (Some((total, tokens)), Some(asked)) = (told, conversation.max_output()) else { return Vec::new() };
         let room = total.saturating_sub(tokens.after + tokens.after / 50 + 16);
-        if asked <= room || room < LEAST_OUTPUT {
+        if asked <= room || room < origin.least_output {
             return Vec::new();
         }
         self.actions.output_lowered = true;

@@ -15,7 +15,7 @@ pub const MAX_DEPTH: usize = 64;
 /// A string member whose key is in this list is the same as an array of one text part.
 pub type OneTextPart = &'static [&'static str];
 
-/// What of an item's own members does not count for its identity.
+/// What of an object does not count for an item's identity, beside what never does.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling {
     pub texts: OneTextPart,
@@ -23,11 +23,18 @@ pub struct Spelling {
     pub part: &'static str,
     /// A member with this key and string value is the same as none.
     pub implied: Option<(&'static str, &'static str)>,
+    /// Members that are the same absent as `false`.
+    pub off: &'static [&'static str],
+    /// What does not count of the objects in a member's array, by key.
+    pub within: &'static [(&'static str, &'static Spelling)],
+    /// Whether an element of an array counts for nothing, by its bytes.
+    pub ignored: fn(&[u8]) -> bool,
 }
 
 impl Spelling {
-    /// Nothing inside an item has another spelling.
-    const STRICT: Self = Self { texts: &[], part: "text", implied: None };
+    /// Nothing but what never counts.
+    pub const STRICT: Self =
+        Self { texts: &[], part: "text", implied: None, off: &[], within: &[], ignored: |_| false };
 }
 
 /// Whether a member marks a place for the provider's prompt cache: clients move these from turn to turn.
@@ -75,10 +82,10 @@ const NULL: Form = [0; 34];
 const LONG: u8 = u8::MAX;
 
 /// `None` for `null`.
-fn value(cursor: &mut Cursor<'_>, depth: usize) -> Result<Option<Form>, Unreadable> {
+fn value(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<Option<Form>, Unreadable> {
     match cursor.peek() {
-        Some(b'{') => object(cursor, depth, &Spelling::STRICT).map(Some),
-        Some(b'[') => array(cursor, depth).map(Some),
+        Some(b'{') => object(cursor, depth, spelling).map(Some),
+        Some(b'[') => array(cursor, depth, spelling).map(Some),
         _ => scalar(cursor),
     }
 }
@@ -90,10 +97,12 @@ fn object(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<
     while more {
         let key = cursor.key()?;
         let is_text = cursor.peek() == Some(b'"') && spelling.texts.contains(&key.as_ref());
-        let form = match value(cursor, depth)? {
+        let is_off = cursor.peek() == Some(b'f') && spelling.off.contains(&key.as_ref());
+        let within = spelling.within.iter().find(|(name, _)| *name == key);
+        let form = match value(cursor, depth, within.map_or(&Spelling::STRICT, |(_, spelling)| *spelling))? {
             Some(text) if is_text => Some(one_text_part(text, spelling.part)),
             form if spelling.implied.is_some_and(|(name, said)| name == key && form == Some(text_form(said))) => None,
-            form => form,
+            form => form.filter(|_| !is_off),
         };
         members.push((key, form));
         more = cursor.more(b'}')?;
@@ -116,12 +125,17 @@ fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
     long(b'o', &bytes)
 }
 
-fn array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Form, Unreadable> {
+/// `spelling` is that of the elements.
+fn array(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<Form, Unreadable> {
     let depth = depth.checked_sub(1).ok_or(cursor.fail("nested too deeply"))?;
     let mut elements = Vec::new();
     let mut more = cursor.open(b'[', b']')?;
     while more {
-        elements.push(value(cursor, depth)?.unwrap_or(NULL));
+        let start = cursor.at();
+        let form = value(cursor, depth, spelling)?.unwrap_or(NULL);
+        if !(spelling.ignored)(cursor.raw(&(start..cursor.at()))) {
+            elements.push(form);
+        }
         more = cursor.more(b']')?;
     }
     Ok(array_form(&elements))

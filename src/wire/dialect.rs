@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::conversation::{Dialect, Facts, Fields, Role};
+use super::conversation::{Conversation, Dialect, Facts, Fields, Role};
 use super::scan::{Cursor, Unreadable};
-use super::{chat_item, openai_chat, openai_responses, responses_item};
+use super::{anthropic, anthropic_item, chat_item, openai_chat, openai_responses, responses_item};
 
 /// What a request of a dialect asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Errand {
     Compact,
     /// How many tokens the request has (`…/messages/count_tokens`).
     Count,
+    /// Nothing but that the provider's cache is filled (`max_tokens: 0`, A25).
+    Warm,
 }
 
 impl Errand {
@@ -22,8 +24,18 @@ impl Errand {
     pub fn of_path(path: &str) -> Self {
         match path_alone(path) {
             path if path.ends_with("/responses/compact") => Self::Compact,
-            path if path.ends_with("/messages/count_tokens") => Self::Count,
+            path if path.ends_with("/messages/count_tokens") || path.ends_with(VERTEX_COUNT) => Self::Count,
             _ => Self::Generate,
+        }
+    }
+}
+
+impl Conversation<'_> {
+    /// What the request asks for at `path`.
+    pub fn errand(&self, path: &str) -> Errand {
+        match Errand::of_path(path) {
+            Errand::Generate if self.dialect == Dialect::Messages && self.max_output() == Some(0) => Errand::Warm,
+            errand => errand,
         }
     }
 }
@@ -37,13 +49,13 @@ impl Dialect {
             _ if ends(&["/chat/completions"]) => Some(Self::Chat),
             _ if ends(&["/responses", "/responses/compact"]) => Some(Self::Responses),
             _ if ends(&["/messages", "/messages/count_tokens"]) => Some(Self::Messages),
-            _ => None,
+            _ => hosted_model(path).filter(|model| is_claude(model)).map(|_| Self::Messages),
         }
     }
 
     /// The dialects that are read in this version.
     pub fn is_read(self) -> bool {
-        matches!(self, Self::Chat | Self::Responses)
+        matches!(self, Self::Chat | Self::Responses | Self::Messages)
     }
 
     /// The member that holds the conversation.
@@ -57,8 +69,9 @@ impl Dialect {
     /// Whether a top-level member decides something beside those that all dialects share.
     pub(super) fn reads(self, key: &str) -> bool {
         let read = match self {
-            Self::Chat | Self::Messages => openai_chat::READ,
+            Self::Chat => openai_chat::READ,
             Self::Responses => openai_responses::READ,
+            Self::Messages => anthropic::READ,
         };
         read.contains(&key)
     }
@@ -66,24 +79,27 @@ impl Dialect {
     /// Takes note of a top-level member.
     pub(super) fn member(self, fields: &mut Fields, body: &[u8], key: &str, span: &Range<usize>) {
         match self {
-            Self::Chat | Self::Messages => openai_chat::member(fields, body, key, span),
+            Self::Chat => openai_chat::member(fields, body, key, span),
             Self::Responses => openai_responses::member(fields, body, key, span),
+            Self::Messages => anthropic::member(fields, body, key, span),
         }
     }
 
     /// The role of an item, if it has a readable one.
     pub(super) fn role(self, raw: &[u8]) -> Result<Role, Unreadable> {
         match self {
-            Self::Chat | Self::Messages => chat_item::role(raw),
+            Self::Chat => chat_item::role(raw),
             Self::Responses => responses_item::role(raw),
+            Self::Messages => anthropic_item::role(raw),
         }
     }
 
     /// What is known of an item from its bytes.
     pub(super) fn facts(self, raw: &[u8]) -> Result<Facts, Unreadable> {
         match self {
-            Self::Chat | Self::Messages => chat_item::facts(raw),
+            Self::Chat => chat_item::facts(raw),
             Self::Responses => responses_item::facts(raw),
+            Self::Messages => anthropic_item::facts(raw),
         }
     }
 
@@ -94,6 +110,30 @@ impl Dialect {
             Self::Responses => responses_item::facts_of_text(raw),
         }
     }
+}
+
+/// Where Vertex counts tokens; the body names the model.
+const VERTEX_COUNT: &str = "/models/count-tokens:rawPredict";
+
+/// The model that a path names, where bodies do not: on Vertex (`…/models/NAME:rawPredict`) and Bedrock
+/// (`…/model/NAME/invoke`).
+pub fn model_of_path(path: &str) -> Option<&str> {
+    hosted_model(path_alone(path)).filter(|model| *model != "count-tokens")
+}
+
+fn hosted_model(path: &str) -> Option<&str> {
+    let last = |path: &str, before: &str| path.rfind(before).map(|at| at + before.len());
+    let vertex = [":rawPredict", ":streamRawPredict"].iter().find_map(|verb| path.strip_suffix(verb));
+    if let Some(path) = vertex {
+        return path.get(last(path, "/publishers/anthropic/models/")?..).filter(|model| !model.contains('/'));
+    }
+    let path = ["/invoke", "/invoke-with-response-stream"].iter().find_map(|verb| path.strip_suffix(verb))?;
+    path.get(last(path, "/model/")?..)
+}
+
+/// Only Claude's models take Messages bodies there.
+fn is_claude(model: &str) -> bool {
+    model == "count-tokens" || model.contains("claude") || model.contains("anthropic")
 }
 
 fn path_alone(path: &str) -> &str {

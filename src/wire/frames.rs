@@ -6,15 +6,17 @@ use std::io::Cursor;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tungstenite::protocol::frame::FrameHeader;
-use tungstenite::protocol::frame::coding::{Data, OpCode};
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 /// What has come of one direction, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A whole text message: its frames as they came, and what it says (unmasked, not checked to be UTF-8).
     Text { raw: Vec<Bytes>, text: Vec<u8> },
-    /// A ping, pong or close, whole. It may stand between the frames of a message.
+    /// A ping or pong, whole. It may stand between the frames of a message.
     Control(Bytes),
+    /// A close, whole: the last frame of its direction.
+    Close(Bytes),
     /// Some bytes of anything else.
     Opaque(Bytes),
 }
@@ -24,7 +26,7 @@ impl Piece {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Text { raw, .. } => raw.iter().map(Bytes::len).sum(),
-            Self::Control(raw) | Self::Opaque(raw) => raw.len(),
+            Self::Control(raw) | Self::Close(raw) | Self::Opaque(raw) => raw.len(),
         }
     }
 }
@@ -120,10 +122,11 @@ impl Frames {
     fn frame(&mut self, head: &Head) -> bool {
         let whole = usize::try_from(head.payload).ok().and_then(|payload| payload.checked_add(head.len));
         match head.header.opcode {
-            OpCode::Control(_) => {
+            OpCode::Control(control) => {
                 let Some(frame) = whole.filter(|whole| *whole <= self.buffer.len()) else { return false };
                 let frame = self.buffer.split_to(frame).freeze();
-                self.ready.push_back(Piece::Control(frame));
+                let close = control == Control::Close;
+                self.ready.push_back(if close { Piece::Close(frame) } else { Piece::Control(frame) });
                 true
             }
             OpCode::Data(data) => {

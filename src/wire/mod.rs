@@ -1,6 +1,9 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+mod anthropic;
+mod anthropic_item;
+mod anthropic_side;
 pub mod canonical;
 pub mod chain;
 mod chat_item;
@@ -28,5 +31,5 @@ mod writing;
 pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
-pub use dialect::Errand;
+pub use dialect::{Errand, model_of_path};
 pub use reading::{read, read_known};

@@ -140,8 +140,10 @@ impl Form<'_> {
     fn spelling(&self) -> Spelling {
         let part = if self.role == Role::Assistant { "output_text" } else { "input_text" };
         match self.kind {
-            Kind::Message => Spelling { texts: &["content"], part, implied: Some(("type", "message")) },
-            _ => Spelling { texts: &[], part, implied: None },
+            Kind::Message => {
+                Spelling { texts: &["content"], part, implied: Some(("type", "message")), ..Spelling::STRICT }
+            }
+            _ => Spelling { part, ..Spelling::STRICT },
         }
     }
 

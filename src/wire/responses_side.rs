@@ -87,10 +87,10 @@ fn read_stream(text: &str) -> Option<Answer> {
     reader.finish();
     let (mut items, mut said) = (Vec::new(), String::new());
     while let Some(event) = reader.next_event() {
-        let Ok(mut value) = serde_json::from_str::<Value>(&event.data) else { continue };
+        let Ok(value) = &serde_json::from_str::<Value>(&event.data) else { continue };
         match value["type"].as_str() {
             Some("response.output_text.delta") => said.push_str(value["delta"].as_str().unwrap_or_default()),
-            Some("response.output_item.done") => items.push(value["item"].take()),
+            Some("response.output_item.done") => items.push(value["item"].clone()),
             Some("response.completed" | "response.incomplete") => {
                 let mut answer = read_response(&value["response"], &items)?;
                 if answer.text.is_empty() {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
-use super::{chat_side, responses_side};
+use super::{anthropic_side, chat_side, responses_side};
 
 /// What a side call came back with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,12 +30,14 @@ pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, ins
     let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
     let end = conversation.items.last()?.span.end;
     let limits = &conversation.fields.max_output;
-    if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < *OUTPUT.start()) {
+    // What thinking may take of the output comes on top.
+    let (least, most) = (*OUTPUT.start() + conversation.fields.least_output, *OUTPUT.end());
+    if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < least) {
         return None;
     }
     let mut kept: Vec<Edit> = edits.into_iter().filter(|edit| edit.span.end <= upto).collect();
     kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", conversation.head_message(0, instruction))) });
-    kept.extend(conversation.lower_output(*OUTPUT.end()));
+    kept.extend(conversation.lower_output(most + conversation.fields.least_output));
     kept.extend(unstored(conversation));
     kept.sort_by_key(|edit| edit.span.start);
     Some(kept)
@@ -64,16 +66,18 @@ impl Dialect {
     /// A request of one user message. `store` is sent only where the client sent it, and on Responses.
     pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
         match self {
-            Self::Chat | Self::Messages => chat_side::transcript_body(model, prompt, store),
+            Self::Chat => chat_side::transcript_body(model, prompt, store),
             Self::Responses => responses_side::transcript_body(model, prompt),
+            Self::Messages => anthropic_side::transcript_body(model, prompt),
         }
     }
 
     /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
     pub fn read_answer(self, body: &[u8]) -> Option<Answer> {
         match self {
-            Self::Chat | Self::Messages => chat_side::read_answer(body),
+            Self::Chat => chat_side::read_answer(body),
             Self::Responses => responses_side::read_answer(body),
+            Self::Messages => anthropic_side::read_answer(body),
         }
     }
 
@@ -89,8 +93,9 @@ impl Dialect {
     /// Whether nothing in a request keeps the model from one answer of plain text.
     fn answers_freely(self, conversation: &Conversation) -> bool {
         match self {
-            Self::Chat | Self::Messages => chat_side::answers_freely(conversation),
+            Self::Chat => chat_side::answers_freely(conversation),
             Self::Responses => responses_side::answers_freely(conversation),
+            Self::Messages => anthropic_side::answers_freely(conversation),
         }
     }
 }

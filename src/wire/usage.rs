@@ -22,7 +22,7 @@ pub struct Observed {
     pub usage: Option<Usage>,
     pub finish_reason: Option<String>,
     pub model: Option<String>,
-    /// `[DONE]` or a last event of Responses was seen: the stream ended normally whatever the connection did next.
+    /// The last event of its kind was seen: the stream ended normally whatever the connection did next.
     pub done: bool,
 }
 
@@ -37,14 +37,34 @@ struct Answer<'a> {
     model: Option<&'a RawValue>,
     #[serde(borrow, default)]
     choices: Option<&'a RawValue>,
+    /// The kind of an event, and of an answer of Anthropic's.
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<&'a RawValue>,
     /// Where an event of Responses has all the rest.
     #[serde(borrow, default)]
     response: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "type")]
-    kind: Option<&'a RawValue>,
     /// Of a response that was cut off.
     #[serde(default)]
     incomplete_details: Option<Incomplete>,
+    /// An answer of Anthropic's that begins.
+    #[serde(borrow, default)]
+    message: Option<&'a RawValue>,
+    /// What an event of Anthropic's adds to one.
+    #[serde(borrow, default)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
+}
+
+/// What stands in an answer of Anthropic's, or in one that begins or ends.
+#[derive(Deserialize, Default)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +112,8 @@ pub fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
             break;
         }
     }
+    // The event that counted the input was cut off.
+    observed.usage = observed.usage.filter(|usage| usage.prompt_tokens > 0);
     if cut && observed.usage.is_none() {
         observed.usage = usage_in(window);
     }
@@ -123,6 +145,7 @@ impl Observed {
         if self.finish_reason.is_none() {
             self.finish_reason = answer.incomplete_details.as_ref().and_then(|details| details.reason.clone());
         }
+        self.add_message(answer);
         let groq = || answer.x_groq.and_then(|part| value(part)?.get("usage").and_then(usage));
         self.usage = self.usage.or_else(|| answer.usage.and_then(|part| usage(&value(part)?))).or_else(groq);
         if self.finish_reason.is_none() {
@@ -133,6 +156,31 @@ impl Observed {
         if self.model.is_none() {
             self.model = answer.model.and_then(|part| serde_json::from_str(part.get()).ok());
         }
+    }
+
+    /// The forms of Anthropic's: a whole answer, the event that begins one, the event that ends one. The last
+    /// event counts the output, and newer ones the input as well.
+    fn add_message(&mut self, answer: &Answer) {
+        let kind: Option<&str> = answer.kind.and_then(|part| serde_json::from_str(part.get()).ok());
+        let inner = match kind {
+            Some("message_stop") => {
+                self.done = true;
+                return;
+            }
+            Some("message_start") => answer.message,
+            Some("message_delta") => answer.delta,
+            Some("message") => None,
+            _ => return,
+        };
+        let inner: Message = inner.and_then(|part| serde_json::from_str(part.get()).ok()).unwrap_or_default();
+        let counted = inner.usage.or(answer.usage).and_then(value);
+        if let Some(counted) = counted {
+            self.usage = joined(self.usage, &counted);
+        }
+        let text =
+            |part: Option<&RawValue>| part.and_then(|part| serde_json::from_str::<Option<String>>(part.get()).ok()?);
+        self.finish_reason = self.finish_reason.take().or_else(|| text(inner.stop_reason.or(answer.stop_reason)));
+        self.model = self.model.take().or_else(|| text(inner.model.or(answer.model)));
     }
 
     fn is_complete(&self) -> bool {
@@ -161,6 +209,21 @@ fn usage(usage: &Value) -> Option<Usage> {
         completion_tokens: count(&COMPLETION).unwrap_or(0),
         cached_tokens: count(&CACHED).unwrap_or(0),
     })
+}
+
+/// Counts of Anthropic's, of which later events (read first) know what earlier ones do not: input from the cache
+/// is counted by itself.
+fn joined(later: Option<Usage>, counted: &Value) -> Option<Usage> {
+    let count = |key: &str| counted.get(key).and_then(Value::as_u64);
+    let cached = count("cache_read_input_tokens").unwrap_or(0);
+    let input = count("input_tokens").map(|n| n + cached + count("cache_creation_input_tokens").unwrap_or(0));
+    let output = count("output_tokens").unwrap_or(0);
+    let (prompt_tokens, cached_tokens) = match later.filter(|later| later.prompt_tokens > 0) {
+        Some(later) => (later.prompt_tokens, later.cached_tokens),
+        None => (input.unwrap_or(0), cached),
+    };
+    let completion_tokens = later.map_or(output, |later| later.completion_tokens.max(output));
+    Some(Usage { prompt_tokens, completion_tokens, cached_tokens })
 }
 
 #[cfg(test)]

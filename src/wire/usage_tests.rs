@@ -82,3 +82,64 @@ fn groq_reports_beside_the_choices() {
     let stream = "data: {\"choices\":[],\"x_groq\":{\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}}\n\n";
     assert_eq!(tail(stream).usage, Some(Usage { prompt_tokens: 3, completion_tokens: 1, cached_tokens: 0 }));
 }
+
+/// The last event of a stream of Responses; `filler` stands where instructions and tools are said again.
+fn conclusion(kind: &str, details: &str, filler: &str) -> String {
+    format!(
+        "event: {kind}\ndata: {{\"type\":\"{kind}\",\"sequence_number\":9,\"response\":{{\"id\":\"resp_1\",\"model\":\"m-1\",\
+         \"incomplete_details\":{details},\"instructions\":\"{filler}\",\"output\":[],\"usage\":{{\"input_tokens\":70,\
+         \"input_tokens_details\":{{\"cached_tokens\":64}},\"output_tokens\":8,\"total_tokens\":78}},\"user\":null}}}}\n\n"
+    )
+}
+
+#[test]
+fn responses_report_themselves() {
+    let done = Observed { finish_reason: None, ..expected() };
+    assert_eq!(tail(conclusion("response.completed", "null", "")), done);
+    assert_eq!(tail(conclusion("response.failed", "null", "")), done);
+    let cut = Observed { finish_reason: Some("max_output_tokens".to_owned()), ..expected() };
+    assert_eq!(tail(conclusion("response.incomplete", r#"{"reason":"max_output_tokens"}"#, "")), cut);
+    let body = conclusion("", "null", "");
+    let body = body.split_once("\"response\":").unwrap().1.trim_end().strip_suffix('}').unwrap();
+    assert_eq!(from_body(body.as_bytes()), Observed { done: false, ..done });
+}
+
+/// The window begins inside the only event that tells: its usage is near its end.
+#[test]
+fn usage_is_found_behind_long_instructions() {
+    for filler in [20_000, 100_000] {
+        let quoted = r#"\"usage\":{\"input_tokens\":1}"#;
+        let filler = "x".repeat(filler) + quoted;
+        let stream = conclusion("response.completed", "null", &filler);
+        assert_eq!(tail(&stream).usage, expected().usage);
+        let forged = stream.split_once(",\"output\":[]").unwrap().0.to_owned() + "\"}}\n\n";
+        assert_eq!(tail(forged).usage, None, "a text that speaks of usage");
+    }
+}
+
+/// A stream of Anthropic's with some words in the middle.
+fn message(words: usize, last_usage: &str) -> String {
+    let start = r#"{"type":"message_start","message":{"type":"message","model":"c-1","stop_reason":null,"usage":{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":1}}}"#;
+    let word = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"word\"}}\n\n";
+    let delta = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{last_usage}}}"#);
+    let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    format!(
+        "event: message_start\ndata: {start}\n\n{}event: message_delta\ndata: {delta}\n\n{stop}",
+        word.repeat(words)
+    )
+}
+
+#[test]
+fn a_message_of_anthropics_reports_itself() {
+    let usage = Some(Usage { prompt_tokens: 70, completion_tokens: 8, cached_tokens: 60 });
+    let expected =
+        Observed { usage, finish_reason: Some("end_turn".to_owned()), model: Some("c-1".to_owned()), done: true };
+    assert_eq!(tail(message(2, r#"{"output_tokens":8}"#)), expected);
+    let whole = r#"{"type":"message","model":"c-1","content":[],"stop_reason":"end_turn","usage":{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}}"#;
+    assert_eq!(from_body(whole.as_bytes()), Observed { done: false, ..expected.clone() });
+    // The event that counted the input is out of the window: the last one may count it as well.
+    assert_eq!(tail(message(900, r#"{"output_tokens":8}"#)).usage, None);
+    let counted =
+        r#"{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}"#;
+    assert_eq!(tail(message(900, counted)).usage, usage);
+}

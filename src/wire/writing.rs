@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect, Slot};
 use super::splice::Edit;
-use super::{openai_chat, openai_responses};
+use super::{anthropic, openai_chat, openai_responses};
 
 impl Conversation<'_> {
     /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
@@ -19,8 +19,9 @@ impl Conversation<'_> {
     /// A user message with `text` to stand for the first `upto` items.
     pub fn head_message(&self, upto: usize, text: &str) -> String {
         match self.dialect {
-            Dialect::Chat | Dialect::Messages => openai_chat::user_message(text),
+            Dialect::Chat => openai_chat::user_message(text),
             Dialect::Responses => openai_responses::head_message(self, upto, text),
+            Dialect::Messages => anthropic::head_message(self, upto, text),
         }
     }
 
@@ -30,7 +31,24 @@ impl Conversation<'_> {
         match self.dialect {
             Dialect::Chat => openai_chat::fold_into(self, item, text, "text"),
             Dialect::Responses => openai_responses::fold_into(self, item, text),
-            Dialect::Messages => None,
+            Dialect::Messages => anthropic::fold_into(self, item, text),
+        }
+    }
+
+    /// The edits that leave out the signed thinking of item `item`; none where it has none.
+    pub fn without_signed(&self, item: usize) -> Vec<Edit> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => Vec::new(),
+            Dialect::Messages => anthropic::without_signed(self, item),
+        }
+    }
+
+    /// The edit that asks the provider to drop signed thinking that no longer fits what precedes it. `None` where
+    /// the request does not think, or speaks of it itself.
+    pub fn drop_blocks(&self) -> Option<Edit> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => None,
+            Dialect::Messages => anthropic::drop_blocks(self),
         }
     }
 

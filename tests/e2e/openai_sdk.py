@@ -1,4 +1,4 @@
-"""The openai SDK, unmodified, through the proxy: multi-turn tool loops far beyond the provider's window.
+"""The openai SDK on Chat Completions, unmodified, through the proxy: multi-turn tool loops far beyond the provider's window.
 
 Usage: openai_sdk.py FOLDER, which takes the configuration, the state and the logs of the run.
 """
@@ -13,40 +13,25 @@ import session as agent
 from checks import attempt, check, conclude
 from session import Session, play, play_async
 from stand import WINDOW, Provider, Proxy, messages, write_config
+from verdict import ACTIVATIONS, account, compacted, dies, finished, is_answer_to, rule_stood, unseen
 
 STEPS = 36
-ACTIVATIONS = ("truncated", "pruned", "summarized", "folded", "recovered")
 REPLAYED = ("checkpoint", "evicted, checkpoint")  # what is said where a checkpoint only repeats what was done before
-EXCEPTIONS = 3  # of about 190 requests
-CHARS_PER_TOKEN = 4  # more than the real figure for this text: raw sizes come out too low, never too high
 
 
 def without_the_proxy(provider):
-    """The suite can fail: this is what happens to the same loop directly."""
     session = Session("direct", "planned-direct")
-    try:
-        play(session, provider.url, agent.ask)
-        check("without the proxy the session dies", False, "it finished")
-    except openai.BadRequestError as error:
-        check("without the proxy the session dies of context_length_exceeded", error.code == "context_length_exceeded")
+    said = "context_length_exceeded"
+    dies("without the proxy", lambda: play(session, provider.url, agent.ask), openai.BadRequestError, said)
     return session
 
 
 def bypassed(proxy):
     """A client that asks for it gets what it would get without the proxy."""
     session = Session("bypassed", "planned-bypassed", extra_headers={"x-compactproxy-bypass": "1"})
-    try:
-        play(session, proxy.url, agent.ask)
-        check("with the bypass header the session dies", False, "it finished")
-    except openai.BadRequestError as error:
-        same = error.code == "context_length_exceeded" and not any(session.actions)
-        check("with the bypass header the session dies as without the proxy", same, str(session.actions))
-
-
-def finished(session, what):
-    raw = sum(len(str(message)) for message in session.history) // CHARS_PER_TOKEN
-    check(f"{what}: the final text arrived", session.finished)
-    check(f"{what}: the raw history was over three windows", raw > 3 * WINDOW, f"{raw} tokens")
+    said = "context_length_exceeded"
+    dies("with the bypass header", lambda: play(session, proxy.url, agent.ask), openai.BadRequestError, said)
+    check("with the bypass header nothing is done", not any(session.actions), str(session.actions))
 
 
 def in_one_thread(proxy):
@@ -58,10 +43,7 @@ def in_one_thread(proxy):
         session = Session(f"planned-{mode}", f"planned-{mode}")
         attempt(f"planned, {mode}: no error", lambda: play(session, proxy.url, how))
         finished(session, f"planned, {mode}")
-        check(f"planned, {mode}: oversized results were evicted", session.did("evicted"))
-        check(f"planned, {mode}: a checkpoint was reused", session.did("checkpoint"), str(session.actions))
-        counted = [tokens for tokens in session.tokens if tokens]
-        check(f"planned, {mode}: tokens were saved", counted and all(after < before for before, after in counted))
+        compacted(session, f"planned, {mode}")
         sessions.append(session)
     for mode, how in modes:
         session = Session(f"unforeseen-{mode}", f"unforeseen-{mode}")
@@ -127,35 +109,19 @@ def replayed(session, turn, requests):
     )
 
 
-def is_answer_to(session, request):
-    mine = request["authorization"] == f"Bearer {session.key}"
-    return mine and request["origin"] == "agent" and request["verdict"] == "accepted"
-
-
 def what_the_provider_saw(sessions, requests, total):
-    check("0 violations", total["violations"] == [], str(total["violations"])[:400])
     for session in sessions:
+        rule_stood(session, requests)
         accepted = [request for request in requests if is_answer_to(session, request)]
-        check(
-            f"{session.model}: the user's first rule stood in all {len(accepted)} requests",
-            accepted and all(session.rule in request["body"] for request in accepted),
-        )
         check(f"{session.model}: every answer was the provider's", len(accepted) == len(session.actions))
-    refused = [request["authorization"] for request in requests if request["verdict"] == "overflow"]
-    unforeseen = [f"Bearer {session.key}" for session in sessions if session.model.startswith("unforeseen")]
-    unseen = set(unforeseen) <= set(refused) and all(session.finished for session in sessions)
-    check("the provider refused overflows that no client saw", unseen)
-    # A commit that takes too long on a busy machine lets a request go as it is, and recovery steps in.
-    known = {f"Bearer {session.key}" for session in sessions} - set(unforeseen)
-    foreseen = [key for key in refused if key in known]
-    check("where the window was known overflows were an exception", len(foreseen) <= EXCEPTIONS, str(foreseen))
+    unforeseen = [session for session in sessions if session.model.startswith("unforeseen")]
+    unseen([session for session in sessions if session not in unforeseen], unforeseen, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     actions = [action for session in sessions for said in session.actions for action in said.split(", ")]
     check("at least one eviction", "evicted" in actions)
     check("at least one checkpoint", any(action in ACTIVATIONS for action in actions))
     check("at least one recovery", "recovered" in actions)
-    counted = {action: actions.count(action) for action in sorted(set(actions)) if action}
-    print(f"       what was done, in {len(actions)} entries: {counted}; the provider's account: {total | {'violations': len(total['violations'])}}")
+    account(sessions, total)
 
 
 def main(folder):

@@ -1,59 +1,21 @@
-"""A coding agent as most are: it keeps its whole history, sends it with every call, and runs what it is told."""
-
-import json
-import random
-import re
+"""A coding agent as most are, over Chat Completions: it keeps its whole history, sends it with every call, and runs what it is told."""
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
+from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, go_on, result
 
-FINAL = "SCENARIO-COMPLETE 4711"
-LARGE_EVERY = 6  # steps; the results between them are of ordinary size
-ORDINARY_LINES, LARGE_LINES = 60, 400  # about 100 characters each
-WORDS = "order batch ledger entry refund retry cursor tenant invoice window quota lease payload journal".split()
-
-TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "run",
-            "description": "Runs one step of the task.",
-            "parameters": {
-                "type": "object",
-                "properties": {"step": {"type": "integer"}, "part": {"type": "integer"}, "script": {"type": "string"}},
-                "required": ["step"],
-            },
-        },
-    }
-]
+TOOLS = [{"type": "function", "function": {"name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS}}]
 
 
-class Session:
-    """One conversation, under a key (and with it a tenant) of its own."""
+class Session(Talk):
+    """One conversation."""
 
     def __init__(self, name, model, **options):
-        self.key = f"sk-e2e-{name}"
-        self.model = model
+        super().__init__(name, model)
         self.options = options
-        self.rule = f"Rule of {name}: never touch anything under migrations/, not even to format it."
-        self.history = [
-            {"role": "system", "content": "You work in a repository through the tool run."},
-            {"role": "user", "content": f"Please make the retries idempotent, step by step. {self.rule}"},
-        ]
-        self.actions = []  # of each answer, what the proxy says it did
-        self.tokens = []  # of each answer, before and after, where the proxy counted
-        self.finished = False
+        self.history = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": self.task}]
 
     def request(self):
         return {"model": self.model, "messages": self.history, "tools": TOOLS, **self.options}
-
-    def saw(self, response):
-        self.actions.append(response.headers.get("x-compactproxy-action", ""))
-        counted = re.fullmatch(r"before=(\d+), after=(\d+)", response.headers.get("x-compactproxy-tokens", ""))
-        self.tokens.append(tuple(map(int, counted.groups())) if counted else None)
-
-    def did(self, action):
-        """How many answers said that `action` was taken."""
-        return sum(action in said.split(", ") for said in self.actions)
 
     def take(self, text, calls):
         """Goes on after an answer; whether there is more to ask."""
@@ -65,10 +27,10 @@ class Session:
             ]
         self.history.append(answer)
         for id, _, arguments in calls:
-            self.history.append({"role": "tool", "tool_call_id": id, "content": result(id, json.loads(arguments))})
-        if not calls and FINAL not in text:
-            self.history.append({"role": "user", "content": f"Yes, go on. ({text.split()[3]})"})
-        self.finished = not calls and FINAL in text
+            self.history.append({"role": "tool", "tool_call_id": id, "content": result(id, arguments)})
+        if self.ends_with(text, calls):
+            self.history.append({"role": "user", "content": go_on(text)})
+        self.raw = sum(len(str(message)) for message in self.history)
         return not self.finished
 
     def client(self, url):
@@ -83,18 +45,6 @@ class Session:
 
         http_client = DefaultAsyncHttpxClient(event_hooks={"response": [saw]})
         return AsyncOpenAI(base_url=url, api_key=self.key, max_retries=0, timeout=30, http_client=http_client)
-
-
-def result(id, arguments):
-    """What the tool prints: always the same for the same step."""
-    numbers = random.Random(id)
-    lines = LARGE_LINES if arguments["step"] % LARGE_EVERY == 2 else ORDINARY_LINES
-    log = (
-        f"09:{n // 60:02}:{n % 60:02} DEBUG {numbers.choice(WORDS)}: {numbers.choice(WORDS)} of {numbers.choice(WORDS)} "
-        f"id={numbers.randrange(90_000)} rows={numbers.randrange(900)} {numbers.choice(WORDS)} attempt={numbers.randrange(4)}"
-        for n in range(lines)
-    )
-    return f"output of {id}\n" + "\n".join(log) + f"\nstep {arguments['step']}: ok\n"
 
 
 def ask(client, session):

@@ -23,8 +23,7 @@ drain_timeout = "5s"
 
 [[upstream]]
 name = "strict"
-base_url = "http://{provider}/v1"
-api = "openai"
+base_url = "http://{provider}"
 
 [state]
 url = "sqlite://{state}"
@@ -110,12 +109,14 @@ class Program:
 class Provider(Program):
     """The strict provider with its scripted model."""
 
-    def __init__(self, folder, steps):
+    def __init__(self, folder, steps, window=WINDOW):
         binary = str(ROOT / "target/debug/examples/strict_provider")
-        args = [binary, "--window", str(WINDOW), "--steps", str(steps)]
+        args = [binary, "--window", str(window), "--steps", str(steps)]
         super().__init__(args, "stdout", folder / "provider.log")
+        self.window = window
         self.address = self.listening[0]
-        self.url = f"http://{self.address}/v1"
+        self.root = f"http://{self.address}"
+        self.url = f"{self.root}/v1"
 
     def record(self):
         """Ends it: the completions it was asked for, and their sum."""
@@ -138,7 +139,7 @@ class Proxy(Program):
 
 def write_config(folder, provider):
     """The configuration that all proxies of a run share, and with it their state."""
-    values = {"provider": provider.address, "state": folder / "state.db", "window": WINDOW}
+    values = {"provider": provider.address, "state": folder / "state.db", "window": provider.window}
     text = CONFIG.format(max_result_chars=MAX_RESULT_CHARS, **values)
     (folder / "proxy.toml").write_text(text, encoding="utf-8")
 

@@ -5,11 +5,13 @@ mod bytes;
 mod chunks;
 mod combinations;
 mod document;
+mod form;
 mod situations;
 mod stage;
 mod walk;
 
 use document::Document;
+use form::Form;
 use walk::{Report, walk};
 
 /// Turns of a conversation that are walked at most; longer ones are sampled.
@@ -32,10 +34,11 @@ async fn walk_all(documents: Vec<Document>) {
 fn summarize(mut reports: Vec<Report>) {
     reports.sort_by(|a, b| a.name.cmp(&b.name));
     for report in &reports {
-        let Report { name, window, raw, turns, activations, most, summaries, recoveries, overflows, faults } = report;
+        let Report { name, window, raw, turns, unsound, activations, most, summaries, recoveries, overflows, faults } =
+            report;
         println!(
-            "{name:52} window {window:6} raw {raw:7} turns {turns:3} activations {activations:2} of {most:3} \
-             summaries {summaries:2} overflows {overflows} recovered {recoveries} faults {}",
+            "{name:52} window {window:6} raw {raw:7} turns {turns:3} unsound {unsound} activations {activations:2} of \
+             {most:3} summaries {summaries:2} overflows {overflows} recovered {recoveries} faults {}",
             faults.len()
         );
     }
@@ -44,16 +47,31 @@ fn summarize(mut reports: Vec<Report>) {
     assert!(reports.iter().any(|report| report.raw > report.window));
 }
 
+async fn walk_recorded(form: Form) {
+    match Document::recorded(form) {
+        Some(documents) => walk_all(documents).await,
+        None => println!("the recorded conversations are not here: only the self-written ones are walked"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn recorded_conversations_go_on_in_small_windows() {
-    let Some(documents) = Document::recorded() else {
-        println!("the recorded conversations are not here: only the self-written ones are walked");
-        return;
-    };
-    walk_all(documents).await;
+    walk_recorded(Form::Chat).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_responses_go_on_in_small_windows() {
+    walk_recorded(Form::Responses).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_messages_go_on_in_small_windows() {
+    walk_recorded(Form::Messages).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn self_written_conversations_go_on_in_small_windows() {
-    walk_all(Document::fixtures()).await;
+    for form in [Form::Chat, Form::Responses, Form::Messages] {
+        walk_all(Document::fixtures(form)).await;
+    }
 }

@@ -9,6 +9,7 @@
     reason = "a test that cannot go on has failed; clippy.toml covers only the test functions themselves"
 )]
 
+mod chains;
 mod cli;
 mod docs;
 mod provider;
@@ -17,17 +18,22 @@ mod provider_responses;
 mod support;
 
 mod bodies;
+mod captures;
 mod conversations;
 mod errors;
+mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;
+mod messages;
 mod outcomes;
 mod reader;
 mod recovery;
 mod refusals;
+mod responses;
 mod second_attempts;
 mod side_calls;
+mod sockets;
 mod spending;
 mod state;
 mod tls;

@@ -64,6 +64,7 @@ pub(super) fn told(event: &Event) -> Told {
     match data.get("type").and_then(Value::as_str).or(named) {
         Some(kind) if BOOKKEEPING.contains(&kind) => Told::Bookkeeping,
         Some("content_block_start") => content_block_start(&data),
+        Some("message_delta") => message_delta(&data),
         _ => chunk(&data),
     }
 }
@@ -77,6 +78,26 @@ fn content_block_start(data: &Map<String, Value>) -> Told {
     if empty && text { Told::Bookkeeping } else { Told::Output }
 }
 
+/// The end of a message of Anthropic's, of which nothing was seen: an overflow where the window was full.
+fn message_delta(data: &Map<String, Value>) -> Told {
+    let reason = data.get("delta").and_then(|delta| delta.get("stop_reason")?.as_str());
+    if reason == Some(WINDOW_FULL) { Told::Error(SILENT) } else { Told::Output }
+}
+
+/// How an answer ends where the window was full before the model was done.
+const WINDOW_FULL: &str = "model_context_window_exceeded";
+/// An overflow that says nothing of its size.
+const SILENT: Verdict = Verdict::Overflow(Sizes {
+    input: None,
+    output: None,
+    requested: None,
+    limit: None,
+    scope: overflow::Scope::Input,
+    unit: overflow::Unit::Tokens,
+    ambiguous: true,
+    silent: true,
+});
+
 /// A chunk of Chat Completions.
 fn chunk(data: &Map<String, Value>) -> Told {
     let Some(choices) = data.get("choices").and_then(Value::as_array) else { return Told::Output };
@@ -86,9 +107,7 @@ fn chunk(data: &Map<String, Value>) -> Told {
         match choice.get("finish_reason").and_then(Value::as_str) {
             _ if !silent => return Told::Output,
             None if choice.get("text").is_none_or(is_empty) && choice.get("message").is_none() => {}
-            Some("model_context_window_exceeded") => {
-                return Told::Error(Verdict::Overflow(Sizes { ambiguous: true, silent: true, ..Sizes::default() }));
-            }
+            Some(WINDOW_FULL) => return Told::Error(SILENT),
             _ => return Told::Output,
         }
     }
@@ -177,6 +196,6 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
 /// its tell-tale words are, so that other answers cost one search.
 pub(super) fn silent_overflow(text: &[u8]) -> Verdict {
     let has = |words: &str| memchr::memmem::find(text, words.as_bytes()).is_some();
-    let told = has("model_context_window_exceeded") || (has("\"length\"") && has("completion_tokens\":"));
+    let told = has(WINDOW_FULL) || (has("\"length\"") && has("completion_tokens\":"));
     if told && text.len() <= overflow::EXAMINED_BYTES { overflow::classify(200, text) } else { Verdict::Other }
 }

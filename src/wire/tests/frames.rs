@@ -1,9 +1,7 @@
 //! Frames are taken apart however they are cut, and every byte goes on in its order.
 
-use proptest::prelude::*;
-use tungstenite::protocol::frame::coding::Control;
-
 use super::*;
+use proptest::prelude::*;
 
 const LIMIT: usize = 300;
 
@@ -34,7 +32,7 @@ fn taken(bytes: &[u8], step: usize) -> Vec<Piece> {
 fn joined(pieces: &[Piece]) -> Vec<u8> {
     let raw = |piece: &Piece| match piece {
         Piece::Text { raw, .. } => raw.concat(),
-        Piece::Control(raw) | Piece::Opaque(raw) => raw.to_vec(),
+        Piece::Control(raw) | Piece::Close(raw) | Piece::Opaque(raw) => raw.to_vec(),
     };
     pieces.iter().flat_map(raw).collect()
 }
@@ -46,7 +44,7 @@ fn texts(pieces: &[Piece]) -> Vec<&[u8]> {
         .filter(|piece| text(piece))
         .map(|piece| match piece {
             Piece::Text { text, .. } => text.as_slice(),
-            Piece::Control(_) | Piece::Opaque(_) => unreachable!(),
+            _ => unreachable!(),
         })
         .collect()
 }
@@ -133,7 +131,7 @@ proptest! {
         bytes.extend(noise);
         let pieces = taken(&bytes, step);
         // A control frame may overtake the fragments around it; all else keeps its place.
-        let controls = |pieces: &[Piece]| pieces.iter().filter(|piece| matches!(piece, Piece::Control(_))).count();
+        let controls = |pieces: &[Piece]| pieces.iter().filter(|piece| matches!(piece, Piece::Control(_) | Piece::Close(_))).count();
         if controls(&pieces) == 0 {
             prop_assert_eq!(&joined(&pieces), &bytes);
         }

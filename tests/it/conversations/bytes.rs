@@ -1,7 +1,11 @@
 //! Bodies as bytes: what was sent against what the client gave.
 
+use compactproxy::demo::request::{kind, role};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use super::form::{Form, parsed};
 
 /// How the proxy begins the message that stands for others.
 const NOTICE: &str = "The earlier part of this conversation was compacted";
@@ -9,17 +13,23 @@ const NOTICE: &str = "The earlier part of this conversation was compacted";
 /// A body cut at the messages of its conversation; `,` between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
+    pub form: Form,
     pub before: String,
     pub messages: Vec<String>,
     pub after: String,
 }
 
 impl Split {
-    /// Panics where anything but single commas stands between messages.
+    /// Of a Chat Completions body.
     pub fn of(body: &[u8]) -> Self {
+        Self::as_form(Form::Chat, body)
+    }
+
+    /// Panics where anything but single commas stands between messages.
+    pub fn as_form(form: Form, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Body<'b> {
-            #[serde(borrow)]
+            #[serde(borrow, alias = "input")]
             messages: Vec<&'b RawValue>,
         }
         let text = std::str::from_utf8(body).unwrap();
@@ -29,7 +39,7 @@ impl Split {
         let start = raw[0].get().as_ptr() as usize - text.as_ptr() as usize;
         let (before, rest) = text.split_at(start);
         let after = rest.strip_prefix(&messages.join(",")).unwrap_or_else(|| panic!("not spliced: {text}"));
-        Self { before: before.to_owned(), after: after.to_owned(), messages }
+        Self { form, before: before.to_owned(), after: after.to_owned(), messages }
     }
 
     /// Where the message is that stands for earlier ones.
@@ -38,39 +48,77 @@ impl Split {
     }
 }
 
-/// Why `sent` is not `raw` with nothing but whole strings and a leading run of messages replaced.
+/// Why a Chat Completions body is not `raw` with nothing but whole strings and a leading run of messages replaced.
 pub fn not_spliced(raw: &[u8], sent: &[u8]) -> Result<(), String> {
+    not_spliced_as(Form::Chat, raw, sent)
+}
+
+/// Why `sent` is not `raw` with nothing but whole strings and a leading run of messages replaced. What sets the
+/// model's tools stays where the rest goes (Responses); thinking that is not needed any more is left out (Messages).
+pub fn not_spliced_as(form: Form, raw: &[u8], sent: &[u8]) -> Result<(), String> {
     if raw == sent {
         return Ok(());
     }
-    let (raw, sent) = (Split::of(raw), Split::of(sent));
+    let (raw, sent) = (Split::as_form(form, raw), Split::as_form(form, sent));
     if (&raw.before, &raw.after) != (&sent.before, &sent.after) {
         return Err("bytes outside the conversation differ".into());
     }
     let head = sent.head();
-    let lead = raw.messages.iter().take_while(|message| is_system(message)).count();
     let from = head.map_or(0, |head| head + 1);
-    if let Some(head) = head
-        && (head != lead || sent.messages[..head] != raw.messages[..head])
-    {
-        return Err(format!("the head stands at {head}, {lead} system messages lead"));
-    }
     let kept = &sent.messages[from..];
     let Some(skipped) = raw.messages.len().checked_sub(kept.len()) else {
         return Err("there are more messages than before".into());
     };
+    if let Some(head) = head
+        && !stands(form, &raw.messages[..skipped], &sent.messages[..head])
+    {
+        return Err(format!("the head stands at {head}, behind what did not lead"));
+    }
     let pairs = raw.messages[skipped..].iter().zip(kept);
     pairs.enumerate().try_for_each(|(k, (raw, sent))| {
-        same_but_strings(raw, sent).map_err(|error| format!("message {}: {error}", skipped + k))
+        same_but_strings(raw, sent)
+            .or_else(|error| same_but_thinking(form, raw, sent).map_err(|_| error))
+            .map_err(|error| format!("message {}: {error}", skipped + k))
     })?;
     let Some(head) = head else { return Ok(()) };
     // The head is a message of its own, or stands before the text of a kept one.
-    let own = r#"{"role":"user","content":""#;
-    if sent.messages[head].starts_with(own) { Ok(()) } else { holds(&sent.messages[head], &raw.messages[skipped - 1]) }
+    let message = &sent.messages[head];
+    if is_own(form, message) { Ok(()) } else { holds(message, &raw.messages[skipped - 1]) }
 }
 
-fn is_system(message: &str) -> bool {
-    ["system", "developer"].contains(&super::document::role(message).as_str())
+/// Whether `before` is what of `replaced` must stay before the head: what leads, and what sets the model's tools.
+fn stands(form: Form, replaced: &[String], before: &[String]) -> bool {
+    let lead = replaced.iter().take_while(|message| form.by_system(&parsed(message))).count();
+    let sets = |message: &&String| {
+        let message = parsed(message);
+        ["additional_tools", "configuration_update", "mcp_list_tools"].contains(&kind(&message))
+    };
+    let (lead, rest) = replaced.split_at(lead);
+    let due: Vec<&String> = lead.iter().chain(rest.iter().filter(sets)).collect();
+    due == before.iter().collect::<Vec<_>>()
+}
+
+/// Whether a head is a user message of its own form.
+fn is_own(form: Form, message: &str) -> bool {
+    let message = parsed(message);
+    let said = message.get("content").cloned().unwrap_or_default();
+    let parts = said.as_array().map_or(1, Vec::len);
+    // Blocks that change the tools go along with a head of Messages.
+    let alone = said.is_string() || parts == 1 || form == Form::Messages;
+    role(&message) == "user" && alone
+}
+
+/// The same message of Messages without its thinking, its strings aside.
+fn same_but_thinking(form: Form, raw: &str, sent: &str) -> Result<(), String> {
+    let (mut raw, sent) = (parsed(raw), parsed(sent));
+    if form != Form::Messages || role(&raw) != "assistant" {
+        return Err("another structure".into());
+    }
+    let thinks = |block: &Value| ["thinking", "redacted_thinking"].contains(&kind(block));
+    if let Some(blocks) = raw.get_mut("content").and_then(Value::as_array_mut) {
+        blocks.retain(|block| !thinks(block));
+    }
+    same_but_strings(&raw.to_string(), &sent.to_string())
 }
 
 /// Same bytes outside of string values; keys are strings in the same places, so they must not differ.

@@ -6,6 +6,7 @@ use compactproxy::demo::window::Limit;
 
 use super::bytes::not_spliced;
 use super::document::Document;
+use super::form::Form;
 use super::stage::{Stage, shipped};
 use super::walk::window;
 use crate::support::wire::{connect, values};
@@ -81,7 +82,7 @@ async fn send_in_pieces(stage: &Stage, body: &Bytes, framed: Framed, numbers: &m
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_make_no_difference() {
     let mut numbers = Sequence(7);
-    for document in Document::fixtures() {
+    for document in Document::fixtures(Form::Chat) {
         let window = window(&document);
         // Everything on, nothing on, and on with nothing to do.
         let settings = [shipped(window), String::new(), shipped(10_000_000)];

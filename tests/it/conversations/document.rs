@@ -1,33 +1,28 @@
 //! Conversations, recorded and self-written, and the requests that an agent would have sent in them.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use compactproxy::demo::content::{matches, source, test_log};
-use compactproxy::demo::request::ModelRequest;
-use compactproxy::demo::window::Counter;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use super::form::{self, Form, parsed};
 
 /// A whole conversation. Messages keep the bytes they have in the file.
 #[derive(Debug, Clone, Default)]
 pub struct Document {
     pub name: String,
-    pub tools: Option<String>,
+    pub form: Form,
+    /// Tools and whatever else stands beside the conversation: JSON members, each with a comma behind it.
+    pub members: String,
+    /// Messages, or items.
     pub messages: Vec<String>,
     /// What the user typed and expects to hold: it stands in every request after it.
     pub rules: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct File {
-    #[serde(default)]
-    tools: Option<Box<RawValue>>,
-    messages: Vec<Box<RawValue>>,
-    #[serde(default)]
-    rules: Vec<String>,
 }
 
 /// A message of a fixture, or several that occur again and again.
@@ -38,30 +33,37 @@ struct Repeated {
 }
 
 impl Document {
-    /// The recorded conversations, where they are.
-    pub fn recorded() -> Option<Vec<Self>> {
-        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/chat"));
-        folder.is_dir().then(|| files(folder).iter().map(|file| Self::read(file)).collect())
+    /// The recorded conversations of a form, where they are.
+    pub fn recorded(form: Form) -> Option<Vec<Self>> {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus")).join(form.folder());
+        folder.is_dir().then(|| files(&folder).iter().map(|file| Self::read(form, file)).collect())
     }
 
-    /// The self-written ones.
-    pub fn fixtures() -> Vec<Self> {
+    /// The self-written ones of a form.
+    pub fn fixtures(form: Form) -> Vec<Self> {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/conversations"));
-        files(folder).iter().map(|file| Self::read(file).expanded()).collect()
+        files(&folder.join(form.folder())).iter().map(|file| Self::read(form, file).expanded()).collect()
     }
 
-    /// The self-written one of that name.
+    /// The self-written one of that name in Chat Completions.
     pub fn fixture(name: &str) -> Self {
-        Self::fixtures().into_iter().find(|document| document.name == name).unwrap()
+        Self::fixtures(Form::Chat).into_iter().find(|document| document.name == name).unwrap()
     }
 
-    fn read(file: &Path) -> Self {
+    fn read(form: Form, file: &Path) -> Self {
         let text = fs::read_to_string(file).unwrap();
-        let File { tools, messages, rules } = serde_json::from_str(&text).unwrap();
+        let members: HashMap<String, Box<RawValue>> = serde_json::from_str(&text).unwrap();
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        let tools = tools.map(|tools| tools.get().to_owned()).filter(|tools| tools.len() > 2 && tools != "null");
-        let messages = messages.iter().map(|message| message.get().to_owned()).collect();
-        Self { name, tools, messages, rules }
+        let has = |key: &&&str| members.get(**key).is_some_and(|value| !["null", "[]"].contains(&value.get()));
+        let beside = form.members().iter().filter(has).map(|key| format!("\"{key}\":{},", members[*key].get()));
+        let messages: Vec<Box<RawValue>> = serde_json::from_str(members[form.array()].get()).unwrap();
+        Self {
+            name,
+            form,
+            members: beside.collect(),
+            messages: messages.iter().map(|message| message.get().to_owned()).collect(),
+            rules: members.get("rules").map(|rules| serde_json::from_str(rules.get()).unwrap()).unwrap_or_default(),
+        }
     }
 
     /// A fixture with its large texts and its repetitions written out.
@@ -84,7 +86,7 @@ impl Document {
     /// How many messages each request has: one wherever the model answered next, and one at the end if it
     /// has still to answer.
     pub fn turns(&self) -> Vec<usize> {
-        let by_model: Vec<bool> = self.messages.iter().map(|message| role(message) == "assistant").collect();
+        let by_model: Vec<bool> = self.messages.iter().map(|item| self.form.by_model(&parsed(item))).collect();
         let begins = |k: &usize| by_model.get(*k).is_none_or(|by_model| *by_model) && !by_model[*k - 1];
         (1..=self.messages.len()).filter(begins).collect()
     }
@@ -102,29 +104,20 @@ impl Document {
 
     /// The request with other messages.
     pub fn body_of(&self, messages: &[String]) -> Bytes {
-        let tools = self.tools.as_ref().map_or_else(String::new, |tools| format!("\"tools\":{tools},"));
+        let (members, settings, array) = (&self.members, self.form.settings(), self.form.array());
         let messages = messages.join(",");
-        let stream = r#""stream":true,"stream_options":{"include_usage":true}"#;
-        format!(r#"{{"model":"recorded",{tools}{stream},"messages":[{messages}]}}"#).into()
+        format!(r#"{{"model":"recorded",{members}{settings},"{array}":[{messages}]}}"#).into()
     }
 
     /// System messages at the beginning.
     pub fn leading(&self) -> usize {
-        self.messages.iter().take_while(|message| ["system", "developer"].contains(&role(message).as_str())).count()
+        self.messages.iter().take_while(|message| self.form.by_system(&parsed(message))).count()
     }
-}
 
-/// Tokens of a body, as the provider counts them.
-pub fn tokens(body: &Bytes) -> u64 {
-    Counter::default().prompt(&ModelRequest::chat(serde_json::from_slice(body).unwrap())).total()
-}
-
-pub fn role(message: &str) -> String {
-    #[derive(Deserialize)]
-    struct Message {
-        role: String,
+    /// Tokens of the request with the first `count` messages, as the provider counts them.
+    pub fn tokens(&self, count: usize) -> u64 {
+        form::tokens(self.form, &self.body(count))
     }
-    serde_json::from_str::<Message>(message).map(|message| message.role).unwrap_or_default()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

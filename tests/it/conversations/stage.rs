@@ -10,6 +10,7 @@ use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict
 use compactproxy::demo::rules::{Empty, Rules};
 use compactproxy::demo::window::Limit;
 use compactproxy::store::Store;
+use http::response::Parts;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -17,6 +18,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tempfile::TempDir;
 
+use super::form::Form;
 use crate::support::proxy::{self, Served};
 
 /// Actions that activate a checkpoint; the others replay.
@@ -24,6 +26,9 @@ const ACTIVATIONS: [&str; 5] = ["truncated", "pruned", "summarized", "folded", "
 
 pub struct Stage {
     pub provider: Provider,
+    /// As strict, without a limit and without a proxy before it: for bodies that were never valid.
+    judge: Provider,
+    pub form: Form,
     pub window: u64,
     config: Config,
     running: Option<(Served, Option<Arc<Store>>)>,
@@ -59,8 +64,10 @@ impl Answered {
         self.actions.iter().any(|done| done == action)
     }
 
+    /// Attempts that were refused for their length, that of the answer included.
     pub fn overflows(&self) -> usize {
-        self.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Overflow).count()
+        let refused = |attempt: &&Exchange| matches!(attempt.verdict, Verdict::Overflow | Verdict::Budget);
+        self.attempts.iter().filter(refused).count()
     }
 
     /// The client was served, and nothing that the proxy sent broke a rule.
@@ -83,7 +90,9 @@ impl Stage {
 
     pub async fn with(window: u64, limit: Limit, toml: &str) -> Self {
         let rules = Rules { empty: Empty::Anything, ..Rules::default() };
-        let provider = Provider::start(Settings { limit, rules, ..Settings::default() }).await.unwrap();
+        let settings = Settings { rules, ..Settings::default() };
+        let judge = Provider::start(settings.clone()).await.unwrap();
+        let provider = Provider::start(Settings { limit, ..settings }).await.unwrap();
         let mut config = Config::parse(toml, &|_| None).unwrap();
         let usual = proxy::config(&format!("http://{}/v1", provider.addr()));
         (config.server, config.upstreams) = (usual.server, usual.upstreams);
@@ -92,9 +101,14 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut stage = Self { provider, window, config, running: None, folder, client };
+        let mut stage = Self { provider, judge, form: Form::Chat, window, config, running: None, folder, client };
         stage.start();
         stage
+    }
+
+    /// The same, spoken to in this form.
+    pub fn speaking(self, form: Form) -> Self {
+        Self { form, ..self }
     }
 
     /// The address that clients talk to.
@@ -151,21 +165,32 @@ impl Stage {
     /// Sends one request with this credential and reads its answer. Not to be called twice at once.
     pub async fn send_as(&self, credential: &str, body: &Bytes) -> Answered {
         let from = self.provider.requests().len();
-        let request = Request::post(format!("http://{}/v1/chat/completions", self.addr()))
-            .header("authorization", credential)
-            .header("content-type", "application/json")
-            .body(Full::new(body.clone()));
-        let (head, answer) = self.client.request(request.unwrap()).await.unwrap().into_parts();
-        let answer = answer.collect().await.map(|answer| answer.to_bytes()).unwrap_or_default();
+        let (head, answer) = self.ask(self.addr(), credential, body).await;
         let attempts = self.provider.requests().into_iter().skip(from);
         let attempts = attempts.filter(|attempt| attempt.origin == Origin::Agent).collect();
         Answered {
             status: head.status.as_u16(),
-            complete: answer.ends_with(b"data: [DONE]\n\n"),
+            complete: self.form.complete(&answer),
             actions: actions(&head.headers),
             tokens: tokens(&head.headers),
             attempts,
         }
+    }
+
+    /// Whether the provider would take the request as it stands if it had no limit.
+    pub async fn accepts(&self, body: &Bytes) -> bool {
+        self.ask(self.judge.addr(), "Bearer sk-one", body).await.0.status == 200
+    }
+
+    /// Sends one request and reads its answer, as far as it comes.
+    async fn ask(&self, addr: SocketAddr, credential: &str, body: &Bytes) -> (Parts, Bytes) {
+        let request = Request::post(format!("http://{addr}{}", self.form.path()))
+            .header("authorization", credential)
+            .header("anthropic-version", "2023-06-01")
+            .header("content-type", "application/json")
+            .body(Full::new(body.clone()));
+        let (head, answer) = self.client.request(request.unwrap()).await.unwrap().into_parts();
+        (head, answer.collect().await.map(|answer| answer.to_bytes()).unwrap_or_default())
     }
 
     /// Sends a request until it activates nothing any more; the last answer.

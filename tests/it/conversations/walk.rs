@@ -1,11 +1,11 @@
 //! One conversation turn by turn, and what is to be said of it.
 
 use bytes::Bytes;
-use compactproxy::demo::rules::{Empty, Rules};
 use memchr::memmem;
 
-use super::bytes::{Split, not_spliced};
-use super::document::{Document, tokens};
+use super::bytes::{Split, not_spliced_as};
+use super::document::Document;
+use super::form::{Form, parsed};
 use super::stage::{Answered, Stage};
 
 /// What happened in one conversation.
@@ -16,6 +16,8 @@ pub struct Report {
     /// Tokens of the whole history.
     pub raw: u64,
     pub turns: usize,
+    /// Turns that were never valid; nothing is asked of them.
+    pub unsound: usize,
     pub activations: usize,
     pub summaries: usize,
     pub recoveries: usize,
@@ -34,18 +36,18 @@ impl Report {
 
 /// A window that the history exceeds several times where that leaves room for what cannot go.
 pub fn window(document: &Document) -> u64 {
-    window_for(document, tokens(&document.body(document.messages.len())))
+    window_for(document, document.tokens(document.messages.len()))
 }
 
 fn window_for(document: &Document, whole: u64) -> u64 {
-    let fixed = tokens(&document.body(document.leading()));
-    (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200)
+    let fixed = document.tokens(document.leading());
+    (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200) + document.form.output()
 }
 
 /// Sends every `every`th turn, restarts the proxy half-way, and checks what came to the provider.
 pub async fn walk(document: &Document, every: usize) -> Report {
-    let raw = tokens(&document.body(document.messages.len()));
-    let mut stage = Stage::new(window_for(document, raw)).await;
+    let raw = document.tokens(document.messages.len());
+    let mut stage = Stage::new(window_for(document, raw)).await.speaking(document.form);
     let mut report = Report { name: document.name.clone(), window: stage.window, raw, ..Report::default() };
     let turns: Vec<usize> = document.turns().into_iter().step_by(every).collect();
     let mut earlier = None;
@@ -56,8 +58,12 @@ pub async fn walk(document: &Document, every: usize) -> Report {
         let body = document.body(*count);
         let answered = stage.send(&body).await;
         report.turns += 1;
+        if !answered.is_well() && !stage.accepts(&body).await {
+            report.unsound += 1;
+            continue;
+        }
         judge(&mut report, (document, turn), &body, &answered);
-        let sent = Split::of(answered.sent());
+        let sent = Split::as_form(document.form, answered.sent());
         if answered.activated() {
             reached(&mut report, turn, &stage, (&answered, &sent));
         } else if let Some(earlier) = &earlier {
@@ -72,12 +78,11 @@ pub async fn walk(document: &Document, every: usize) -> Report {
     report
 }
 
-/// No error, no violation, nothing re-serialised, what the user typed is there.
+/// No error, no violation, no attempt but what an overflow is due, nothing re-serialised, what the user typed is there.
 fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes, answered: &Answered) {
-    let lenient = Rules { empty: Empty::Anything, ..Rules::default() };
-    let sound = || lenient.check(&serde_json::from_slice(body).unwrap()).is_ok();
-    if !answered.is_well() && sound() {
-        let verdicts: Vec<_> = answered.attempts.iter().map(|attempt| attempt.verdict).collect();
+    if !answered.is_well() {
+        let verdicts: Vec<_> =
+            answered.attempts.iter().map(|attempt| (attempt.verdict, attempt.usage.prompt)).collect();
         report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
     }
     if answered.attempts.len() > 1 + answered.overflows() || answered.overflows() > 1 {
@@ -87,7 +92,7 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
     report.recoveries += usize::from(answered.did("recovered"));
     report.activations += usize::from(answered.activated());
     report.summaries += usize::from(answered.did("summarized"));
-    if let Err(error) = not_spliced(body, answered.sent()) {
+    if let Err(error) = not_spliced_as(document.form, body, answered.sent()) {
         report.fault(turn, error);
     }
     let inner = |rule: &String| serde_json::to_string(rule).unwrap().trim_matches('"').to_owned();
@@ -112,11 +117,17 @@ fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&
     if trim_only || after <= target {
         return;
     }
-    let tail = sent.messages.iter().skip(sent.head().map_or(0, |head| head + 1));
-    let turns = tail.filter(|message| super::document::role(message) == "assistant").count();
+    let turns = turns(sent.form, &sent.messages[sent.head().map_or(0, |head| head + 1)..]);
     if turns > 1 {
         report.fault(turn, format!("{:?}: {after} is above {target} and {turns} turns are left", answered.actions));
     }
+}
+
+/// How many answers of the model stand in `items`; in Responses one has several items.
+fn turns(form: Form, items: &[String]) -> usize {
+    let by_model: Vec<bool> = items.iter().map(|item| form.by_model(&parsed(item))).collect();
+    let goes_on = |k: usize| form == Form::Responses && k > 0 && by_model[k - 1];
+    (0..items.len()).filter(|k| by_model[*k] && !goes_on(*k)).count()
 }
 
 /// Between activations everything that was sent recurs at the same place.

@@ -76,8 +76,13 @@ pub fn over(config: Config, store: Arc<Store>, change: impl FnOnce(&mut Proxy)) 
 
 /// Sends a body and gives the answer as it begins.
 pub async fn send(addr: SocketAddr, headers: &[(&str, &str)], body: Bytes) -> Result<Response<Incoming>, Error> {
+    send_to(&format!("http://{addr}/v1/chat/completions"), headers, body).await
+}
+
+/// Sends a body to any target.
+pub async fn send_to(url: &str, headers: &[(&str, &str)], body: Bytes) -> Result<Response<Incoming>, Error> {
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-    let mut request = Request::post(format!("http://{addr}/v1/chat/completions"));
+    let mut request = Request::post(url);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -102,7 +107,7 @@ pub async fn get(addr: SocketAddr, target: &str) -> Answered {
     whole(client.request(request).await.unwrap()).await
 }
 
-async fn whole(response: Response<Incoming>) -> Answered {
+pub async fn whole(response: Response<Incoming>) -> Answered {
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Answered { status: head.status.as_u16(), headers: head.headers, body }

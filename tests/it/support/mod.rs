@@ -4,5 +4,7 @@ pub mod chat;
 pub mod json;
 pub mod program;
 pub mod proxy;
+pub mod responses;
+pub mod scripted;
 pub mod tls;
 pub mod wire;

@@ -34,6 +34,11 @@ impl Listener {
         let (stream, _) = patiently("a connection", self.0.accept()).await.unwrap();
         Wire::new(stream)
     }
+
+    /// Waits for a connection as long as it takes.
+    pub async fn accept_any(&self) -> Wire {
+        Wire::new(self.0.accept().await.unwrap().0)
+    }
 }
 
 pub async fn connect(addr: SocketAddr) -> Wire {
@@ -53,6 +58,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// A message's head, empty line included.
     pub async fn head(&mut self) -> String {
         String::from_utf8(self.until("\r\n\r\n").await).unwrap()
+    }
+
+    /// The next head; `None` when the other side has ended, however long that takes.
+    pub async fn head_or_end(&mut self) -> Option<String> {
+        if self.read.is_empty() {
+            let mut piece = [0; 64 * 1024];
+            let read = self.stream.read(&mut piece).await.unwrap_or(0);
+            self.read.extend_from_slice(&piece[..read]);
+        }
+        if self.read.is_empty() { None } else { Some(self.head().await) }
     }
 
     /// Everything up to and including `end`.
@@ -97,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 
     async fn more(&mut self, what: &str) -> bool {
-        let mut piece = [0; 64 * 1024];
+        let mut piece = vec![0; 64 * 1024];
         let read = patiently(what, self.stream.read(&mut piece)).await.unwrap_or(0);
         self.read.extend_from_slice(&piece[..read]);
         read > 0

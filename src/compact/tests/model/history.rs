@@ -75,6 +75,8 @@ pub enum Kind {
     Tools,
     /// Tool output comes as user messages.
     Text,
+    /// At OpenAI Responses.
+    Items,
 }
 
 /// One agent's client: its whole history, which it sends every time.
@@ -88,8 +90,8 @@ pub struct Agent {
     count: usize,
 }
 
-const TOOLS: [&str; 6] = ["shell", "write_file", "mcp__code__grep", "read_file", "apply_patch", "search"];
-const CUSTOM: usize = 4;
+pub const TOOLS: [&str; 6] = ["shell", "write_file", "mcp__code__grep", "read_file", "apply_patch", "search"];
+pub const CUSTOM: usize = 4;
 
 impl Step {
     /// Whether a request is sent.
@@ -113,6 +115,7 @@ impl Agent {
             Step::Tools(calls) => match self.kind {
                 Kind::Tools => self.tools(calls),
                 Kind::Text => self.observation(calls),
+                Kind::Items => self.tool_items(calls),
             },
             Step::Say(words) => {
                 self.answer();
@@ -143,21 +146,23 @@ impl Agent {
         self.sent[self.sent.len() - 1 - at % self.sent.len()]
     }
 
-    fn next(&mut self) -> usize {
+    pub fn next(&mut self) -> usize {
         self.count += 1;
         self.count
     }
 
-    fn push(&mut self, json: String) {
+    pub fn push(&mut self, json: String) {
         self.messages.push(Message { json, rule: None, todo: None });
     }
 
     fn say(&mut self, words: &Words) {
         let n = self.next();
+        let part = if self.kind == Kind::Items { "input_text" } else { "text" };
         let rule = format!("Rule {n}: never touch \"src/file{n}.rs\" – not even once.");
         let (content, rule) = match words {
             Words::Rule => (quoted(&rule), Some(rule)),
             Words::Text(chars) => (quoted(&prose(n, *chars)), None),
+            Words::Picture(chars) if self.kind == Kind::Items => (Self::picture_item(&prose(n, *chars)), None),
             Words::Picture(chars) => {
                 let picture = r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}"#;
                 (format!(r#"[{picture},{{"type":"text","text":{}}}]"#, quoted(&prose(n, *chars))), None)
@@ -165,7 +170,7 @@ impl Agent {
             Words::Parts(chars) => {
                 let text = quoted(&prose(n, *chars));
                 let rule = quoted(&rule);
-                (format!(r#"[{{"type":"text","text":{rule}}}, {{"text":{text},"type":"text"}}]"#), None)
+                (format!(r#"[{{"type":"{part}","text":{rule}}}, {{"text":{text},"type":"{part}"}}]"#), None)
             }
         };
         // Unknown members, odd spelling: none of it may change.
@@ -177,6 +182,10 @@ impl Agent {
 
     fn answer(&mut self) {
         let text = prose(self.next(), 80);
+        if self.kind == Kind::Items {
+            self.reasoning_item();
+            return self.answer_item(&text);
+        }
         self.push(format!(r#"{{"role":"assistant","content":{},"refusal":null}}"#, quoted(&text)));
     }
 
@@ -215,6 +224,14 @@ impl Agent {
         let n = self.next();
         let entry = format!("todo number {n}");
         let arguments = format!(r#"{{"todos":[{{"content":"{entry}","status":"in_progress","id":"1"}}]}}"#);
+        if self.kind == Kind::Items {
+            let arguments = quoted(&arguments);
+            self.push(format!(
+                r#"{{"type":"function_call","call_id":"c{n:08}","name":"todo_write","arguments":{arguments}}}"#
+            ));
+            self.messages.last_mut().unwrap().todo = Some(entry);
+            return self.push(format!(r#"{{"type":"function_call_output","call_id":"c{n:08}","output":"ok"}}"#));
+        }
         let call = format!(
             r#"{{"id":"c{n:08}","type":"function","function":{{"name":"todo_write","arguments":{}}}}}"#,
             quoted(&arguments)
@@ -239,8 +256,12 @@ impl Agent {
 
     /// The body of a request with these messages. The system prompt holds a clock.
     pub fn body(&self, messages: &[Message], clock: usize) -> Vec<u8> {
+        let (model, array) = match self.kind {
+            Kind::Items => (super::items::MODEL, "input"),
+            Kind::Tools | Kind::Text => ("demo-coder", "messages"),
+        };
         let mut body = format!(
-            r#"{{"model":"demo-coder", "temperature":0.10,"messages":[ {{"role":"system","content":"You are agent {}. It is {clock} o'clock."}}"#,
+            r#"{{"model":"{model}", "temperature":0.10,"{array}":[ {{"role":"system","content":"You are agent {}. It is {clock} o'clock."}}"#,
             self.name
         );
         messages.iter().for_each(|message| write!(body, ",\n{}", message.json).unwrap());
@@ -262,14 +283,18 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> String {
     if spec.tool % TOOLS.len() == CUSTOM {
         return format!(r#"{{"id":"{id}","type":"custom","custom":{{"name":"{tool}","input":{}}}}}"#, quoted(&text));
     }
-    let arguments = match spec.arguments.form % 6 {
-        0 => format!(r#"{{"path": "f{n}.rs", "nested":{{"list":[1.0,{}]}}, "n":2e1}}"#, quoted(&text)),
+    let arguments = quoted(&arguments(n, spec, &text));
+    format!(r#"{{"id":"{id}","type":"function","function":{{"arguments":{arguments},"name":"{tool}"}}}}"#)
+}
+
+/// What a function is given: JSON in several forms, no JSON, nothing.
+pub fn arguments(n: usize, spec: &CallSpec, text: &str) -> String {
+    match spec.arguments.form % 6 {
+        0 => format!(r#"{{"path": "f{n}.rs", "nested":{{"list":[1.0,{}]}}, "n":2e1}}"#, quoted(text)),
         1 => format!("{{not json: {text}"),
         2 => String::new(),
-        _ => format!(r#"{{"command":{},"path":"f{n}.rs"}}"#, quoted(&text)),
-    };
-    let arguments = quoted(&arguments);
-    format!(r#"{{"id":"{id}","type":"function","function":{{"arguments":{arguments},"name":"{tool}"}}}}"#)
+        _ => format!(r#"{{"command":{},"path":"f{n}.rs"}}"#, quoted(text)),
+    }
 }
 
 pub fn quoted(text: &str) -> String {

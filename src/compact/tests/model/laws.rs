@@ -14,11 +14,16 @@ use crate::wire::memo::Memo;
 use crate::wire::{self, Conversation, Dialect, Digest};
 
 use super::history::Message;
+use super::items::{self, dialect};
 use super::store::Store;
 use super::world::{Turn, World, written};
 
 /// L3: what the raw body keeps, the rewritten one keeps.
 pub fn valid(turn: &Turn) {
+    if dialect(&turn.raw) == Dialect::Responses {
+        let upto = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
+        return items::valid(&read(&turn.raw), &read(&turn.out), upto);
+    }
     let (raw, out): (Value, Value) = (json(&turn.raw), json(&turn.out));
     for profile in Profile::ALL {
         for arguments in [Arguments::Opaque, Arguments::Parsed] {
@@ -141,7 +146,7 @@ fn collect(value: &Value, into: &mut String) {
 
 /// L4: what both turns' clients sent alike is sent alike, as long as the same checkpoint is active.
 pub fn frozen(world: &World, before: Option<&Turn>, turn: &Turn) {
-    let conversation = wire::read(Dialect::Chat, &turn.raw, &Memo::new(0), [9; 16]).unwrap();
+    let conversation = wire::read(dialect(&turn.raw), &turn.raw, &Memo::new(0), [9; 16]).unwrap();
     let known = if turn.stored { world.store.known(&conversation) } else { turn.known.clone() };
     assert_eq!(written(&turn.raw, &render(&conversation, &known)), turn.out, "other bytes after a restart");
     let Some(before) = before.filter(|before| before.known.active == turn.known.active) else { return };
@@ -217,5 +222,5 @@ fn json(bytes: &[u8]) -> Value {
 /// Reads through a memory: the bodies of a session are read many times.
 pub fn read(body: &[u8]) -> Conversation<'_> {
     static MEMO: LazyLock<Memo> = LazyLock::new(|| Memo::new(1 << 24));
-    wire::read(Dialect::Chat, body, &MEMO, [2; 16]).unwrap()
+    wire::read(dialect(body), body, &MEMO, [2; 16]).unwrap()
 }

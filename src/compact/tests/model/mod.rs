@@ -3,9 +3,10 @@
 
 mod examples;
 mod history;
+mod items;
 mod laws;
 mod store;
-mod world;
+pub mod world;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -17,7 +18,9 @@ use self::history::{Agent, Kind, Step, anything, growth};
 use self::world::{Provider, Tells, Turn, World};
 use super::budget::Window;
 use super::plan::Need;
-use crate::config::{Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, Strategies, TruncateSettings};
+use crate::config::{
+    Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, SignedThinking, Strategies, TruncateSettings,
+};
 
 /// The circumstances of a session.
 #[derive(Clone, Debug)]
@@ -78,6 +81,7 @@ pub fn strategies(choice: usize) -> Strategies {
         recovery: !off(3),
         compaction: (!off(3)).then_some(compaction),
         observe: false,
+        signed_thinking: SignedThinking::Kept,
     }
 }
 
@@ -101,7 +105,7 @@ fn setup() -> impl Strategy<Value = Setup> {
     let knows = prop_oneof![4 => Just(Knows::Window), 1 => Just(Knows::TooMuch), 1 => Just(Knows::Nothing)];
     let tells = prop_oneof![2 => Just(Tells::Numbers), 1 => Just(Tells::Nothing)];
     let factor = prop_oneof![3 => Just(1.0), 1 => Just(0.8), 1 => Just(1.4)];
-    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text)];
+    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text), 4 => Just(Kind::Items)];
     (choice, 5_000_u64..12_000, knows, (factor, tells), 0_usize..3, (kind(), kind())).prop_map(
         |(strategies, window, knows, provider, delay, kinds)| Setup {
             strategies,

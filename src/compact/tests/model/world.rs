@@ -20,6 +20,7 @@ use crate::wire::overflow::Sizes;
 use crate::wire::splice::splice;
 use crate::wire::{Conversation, Dialect, Digest, read};
 
+use super::items::dialect;
 use super::store::Store;
 
 pub const NONSENSE: &str =
@@ -45,6 +46,8 @@ pub enum Tells {
 pub struct World {
     pub store: Store,
     pub strategies: Strategies,
+    /// What bodies are read as; `None`: what their model's name says.
+    pub dialect: Option<Dialect>,
     /// What the proxy knows of the window.
     pub window: Option<Window>,
     pub provider: Provider,
@@ -120,6 +123,7 @@ impl World {
         Self {
             store: Store::default(),
             strategies,
+            dialect: None,
             window,
             provider,
             delay: 1,
@@ -137,7 +141,7 @@ impl World {
     }
 
     pub fn read<'b>(&self, body: &'b [u8]) -> Conversation<'b> {
-        read(Dialect::Chat, body, &self.memo, [1; 16]).unwrap()
+        read(self.dialect.unwrap_or_else(|| dialect(body)), body, &self.memo, [1; 16]).unwrap()
     }
 
     /// One request on its way to the provider and back.
@@ -259,7 +263,7 @@ impl World {
             }
             Tells::Nothing => Sizes::default(),
         };
-        let goal = ladder::goal(&sizes, situation.load().tokens, None);
+        let goal = ladder::goal(&sizes, situation.load().tokens, None, None);
         let step = match ladder::start(situation, goal) {
             Step::Summarize { cut } => ladder::finish(situation, goal, Some((cut, self.source()))),
             step => step,

@@ -1,0 +1,208 @@
+//! Anthropic Messages: what is read of a request beside its messages, and what is written into one.
+
+use std::ops::Range;
+
+use super::anthropic_item::is_change;
+use super::conversation::{Conversation, Fields, Role};
+use super::scan::{Member, elements, kind, members, string};
+use super::splice::Edit;
+use super::writing::{inner, quoted};
+
+/// Members that are read, so that a body in which one stands twice is unreadable.
+pub(super) const READ: &[&str] = &[
+    "system",
+    "tools",
+    "max_tokens",
+    "thinking",
+    "thread",
+    "tool_choice",
+    "stop_sequences",
+    "output_config",
+    "output_format",
+    "mcp_servers",
+];
+
+/// Takes note of a top-level member.
+pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<usize>) {
+    match key {
+        "max_tokens" => fields.limit_output(body, span),
+        "system" | "tools" | "mcp_servers" | "output_config" | "output_format" => fields.overhead.push(span.clone()),
+        "thinking" => {
+            let budget = value_of(body, span, "budget_tokens");
+            let budget = budget.and_then(|span| serde_json::from_slice::<u64>(body.get(span)?).ok());
+            // `max_tokens` must be above the budget (A14).
+            fields.least_output = budget.map_or(0, |budget| budget.saturating_add(1));
+        }
+        "thread" => {
+            // What is created here is shown whole; all else continues what the provider holds.
+            let form = value_of(body, span, "type");
+            let form = form.and_then(|span| string(body, &span).map(std::borrow::Cow::into_owned));
+            fields.continues |= form.as_deref() != Some("create");
+        }
+        _ => {}
+    }
+}
+
+/// The value of member `key` of the object at `span`.
+fn value_of(body: &[u8], span: &Range<usize>, key: &str) -> Option<Range<usize>> {
+    let members = members(body, span.start).ok()?;
+    members.into_iter().find(|(name, _)| name == key).map(|(_, span)| span)
+}
+
+/// A user message with `text` to stand for the first `upto` items. What in those changed tools or instructions
+/// goes along (A21), and so does the last of their cache breakpoints (A15–A17): all from the incoming bytes.
+pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, text: &str) -> String {
+    format!(r#"{{"role":"user","content":[{}]}}"#, Kept::of_first(conversation, upto).with(text))
+}
+
+/// A text block with the raw value of a cache breakpoint, if one is given.
+fn text_block(text: &str, breakpoint: Option<&str>) -> String {
+    let breakpoint = breakpoint.map_or_else(String::new, |raw| format!(r#","cache_control":{raw}"#));
+    format!(r#"{{"type":"text","text":{}{breakpoint}}}"#, quoted(text))
+}
+
+/// What of a message outlives its replacement, as raw JSON.
+#[derive(Default)]
+struct Kept {
+    /// Blocks that change tools or instructions, in order.
+    changes: Vec<String>,
+    /// The last `cache_control` of another block.
+    breakpoint: Option<String>,
+}
+
+impl Kept {
+    /// Of the first `upto` messages together.
+    fn of_first(conversation: &Conversation<'_>, upto: usize) -> Self {
+        let mut all = Self::default();
+        for item in 0..upto.min(conversation.items.len()) {
+            let kept = Self::of(conversation.raw(item));
+            all.changes.extend(kept.changes);
+            all.breakpoint = kept.breakpoint.or(all.breakpoint);
+        }
+        all
+    }
+
+    /// The blocks, and one with `text`, divided by commas.
+    fn with(&self, text: &str) -> String {
+        let text = text_block(text, self.breakpoint.as_deref());
+        let blocks = self.changes.iter().map(String::as_str).chain([text.as_str()]);
+        blocks.collect::<Vec<_>>().join(",")
+    }
+
+    fn of(raw: &[u8]) -> Self {
+        let has = |word: &str| memchr::memmem::find(raw, word.as_bytes()).is_some();
+        if !has("cache_control") && !has("mid_conv_system") && !has("tool_addition") && !has("tool_removal") {
+            return Self::default();
+        }
+        Self::read(raw).unwrap_or_default()
+    }
+
+    fn read(raw: &[u8]) -> Option<Self> {
+        let mut kept = Self::default();
+        let user = string(raw, &value_of(raw, &(0..raw.len()), "role")?)? == "user";
+        let content = value_of(raw, &(0..raw.len()), "content").filter(|span| kind(raw, span) == b'[')?;
+        for block in elements(raw, content.start).ok()?.into_iter().filter(|block| kind(raw, block) == b'{') {
+            let members = members(raw, block.start).ok()?;
+            if user && is_change(&form(raw, &members)) {
+                kept.changes.push(owned(raw, &block)?);
+                continue;
+            }
+            let inside = member_of(&members, "content").filter(|span| kind(raw, span) == b'[');
+            for part in inside.and_then(|span| elements(raw, span.start).ok()).unwrap_or_default() {
+                let breakpoint = value_of(raw, &part, "cache_control").filter(|span| kind(raw, span) == b'{');
+                kept.breakpoint = breakpoint.and_then(|span| owned(raw, &span)).or(kept.breakpoint);
+            }
+            let breakpoint = member_of(&members, "cache_control").filter(|span| kind(raw, span) == b'{');
+            kept.breakpoint = breakpoint.and_then(|span| owned(raw, &span)).or(kept.breakpoint);
+        }
+        Some(kept)
+    }
+}
+
+fn member_of(members: &[Member<'_>], key: &str) -> Option<Range<usize>> {
+    members.iter().find(|(name, _)| name == key).map(|(_, span)| span.clone())
+}
+
+fn form(raw: &[u8], members: &[Member<'_>]) -> String {
+    member_of(members, "type").and_then(|span| Some(string(raw, &span)?.into_owned())).unwrap_or_default()
+}
+
+fn owned(raw: &[u8], span: &Range<usize>) -> Option<String> {
+    std::str::from_utf8(raw.get(span.clone())?).ok().map(str::to_owned)
+}
+
+/// The edit that puts `text` in front of the text of the user message `item`, for all items before it: into its
+/// string, or as a block of its own. `None` for other roles and shapes, and where results come first (A3).
+pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Edit> {
+    let found = conversation.items.get(item).filter(|item| item.facts.role == Role::User)?;
+    if !found.facts.results.is_empty() {
+        return None;
+    }
+    let at = found.span.start;
+    let raw = conversation.raw(item);
+    let content = value_of(raw, &(0..raw.len()), "content")?;
+    let kept = Kept::of_first(conversation, item);
+    let with = match kind(raw, &content) {
+        // Whether there is a breakpoint changes from turn to turn, so it does not decide.
+        b'"' if kept.changes.is_empty() => inner(text),
+        b'[' => {
+            let comma = if elements(raw, content.start).ok()?.is_empty() { "" } else { "," };
+            format!("{}{comma}", kept.with(text.trim_end()))
+        }
+        _ => return None,
+    };
+    let place = at + content.start + 1;
+    Some(Edit { span: place..place, with: with.into() })
+}
+
+/// The edits that leave out the signed thinking of item `item` (A13). A message of nothing else keeps a mark,
+/// since none may be empty (A8).
+pub(super) fn without_signed(conversation: &Conversation<'_>, item: usize) -> Vec<Edit> {
+    let Some(found) = conversation.items.get(item).filter(|item| !item.facts.signed.is_empty()) else {
+        return Vec::new();
+    };
+    let raw = conversation.raw(item);
+    let at = found.span.start;
+    let blocks = value_of(raw, &(0..raw.len()), "content").and_then(|span| elements(raw, span.start).ok());
+    let blocks = blocks.unwrap_or_default();
+    let goes = |block: &Range<usize>| found.facts.signed.contains(block);
+    let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Vec::new() };
+    let Some(kept) = blocks.iter().rposition(|block| !goes(block)) else {
+        let with = text_block(MARK, None).into();
+        return vec![Edit { span: at + first.start..at + last.end, with }];
+    };
+    let mut edits = Vec::new();
+    let pairs = blocks.iter().zip(blocks.iter().skip(1)).take(kept);
+    for (block, next) in pairs.filter(|(block, _)| goes(block)) {
+        edits.push(Edit { span: at + block.start..at + next.start, with: bytes::Bytes::new() });
+    }
+    if let Some(end) = blocks.get(kept).map(|block| block.end).filter(|end| *end < last.end) {
+        edits.push(Edit { span: at + end..at + last.end, with: bytes::Bytes::new() });
+    }
+    edits
+}
+
+/// The edit that sets the provider's own option for thinking that is bound to something else (A27).
+pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
+    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "thinking")?;
+    if kind(conversation.body, span) != b'{' || value_of(conversation.body, span, "block_binding").is_some() {
+        return None;
+    }
+    let comma = if members(conversation.body, span.start).ok()?.is_empty() { "" } else { "," };
+    let with = format!(r#"{comma}"block_binding":{{"prefix_mismatch_behavior":"drop_block"}}"#);
+    let place = span.end.checked_sub(1)?;
+    Some(Edit { span: place..place, with: with.into() })
+}
+
+/// Stands for the content of a message that had nothing but thinking.
+const MARK: &str = "…";
+
+#[cfg(test)]
+#[path = "tests/anthropic_memo.rs"]
+mod memo_tests;
+#[cfg(test)]
+#[path = "tests/anthropic_shapes.rs"]
+mod shape_tests;
+#[cfg(test)]
+#[path = "tests/anthropic_write.rs"]
+mod write_tests;

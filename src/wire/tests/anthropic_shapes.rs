@@ -1,0 +1,181 @@
+//! What is read of each shape that a message may have.
+
+use serde_json::{Value, json};
+
+use crate::wire::memo::Memo;
+use crate::wire::{Conversation, Dialect, Errand, Facts, Role, Sight, SlotKind, Standing, model_of_path, read};
+
+fn body(messages: &[Value]) -> String {
+    json!({ "model": "m", "max_tokens": 10, "messages": messages }).to_string()
+}
+
+fn reads(body: &str) -> Conversation<'_> {
+    read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap()
+}
+
+/// What is read of one message, and the texts of its slots.
+fn facts(message: &Value) -> (std::sync::Arc<Facts>, Vec<(SlotKind, String)>) {
+    let body = body(std::slice::from_ref(message));
+    let conversation = reads(&body);
+    let facts = conversation.items.first().unwrap().facts.clone();
+    let texts = facts.slots.iter().map(|slot| (slot.kind, conversation.text(0, slot).unwrap_or_default())).collect();
+    (facts, texts)
+}
+
+fn result(id: &str, content: Value) -> Value {
+    json!({ "type": "tool_result", "tool_use_id": id, "content": content })
+}
+
+#[test]
+fn text_is_a_string_or_blocks() {
+    for content in [json!("a"), json!([{ "type": "text", "text": "a" }])] {
+        let (facts, texts) = facts(&json!({ "role": "user", "content": content }));
+        assert_eq!((facts.role, texts), (Role::User, vec![(SlotKind::Text, "a".to_owned())]));
+    }
+}
+
+#[test]
+fn calls_and_their_input() {
+    let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": { "path": "/x" } });
+    let (facts, texts) =
+        facts(&json!({ "role": "assistant", "content": [{ "type": "text", "text": "t" }, call("a"), call("b")] }));
+    assert_eq!(
+        facts.calls.iter().map(|call| (call.id.as_str(), call.name.as_str())).collect::<Vec<_>>(),
+        [("a", "f"), ("b", "f")]
+    );
+    let arguments = |n| (SlotKind::Arguments(n), r#"{"path":"/x"}"#.to_owned());
+    assert_eq!(texts, [(SlotKind::Text, "t".to_owned()), arguments(0), arguments(1)]);
+}
+
+#[test]
+fn results_in_all_their_forms() {
+    let picture = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "AAAA" } });
+    let blocks = json!([{ "type": "text", "text": "one" }, picture, { "type": "text", "text": "two" }]);
+    let absent = json!({ "type": "tool_result", "tool_use_id": "d", "is_error": true });
+    let message = json!({ "role": "user", "content": [result("a", json!("whole")), result("b", blocks), result("c", Value::Null), absent] });
+    let (found, texts) = facts(&message);
+    assert_eq!((found.role, &found.results[..]), (Role::Tool, &["a", "b", "c", "d"].map(String::from)[..]));
+    let of = |n: usize, text: &str| (SlotKind::Result(n), text.to_owned());
+    let words: Vec<_> = texts.iter().filter(|(kind, _)| *kind != SlotKind::Media).cloned().collect();
+    assert_eq!((words, texts.len()), (vec![of(0, "whole"), of(1, "one"), of(1, "two")], 4));
+    assert_eq!(found.media.len(), 1);
+    let beside = json!({ "role": "user", "content": [result("a", json!("r")), { "type": "text", "text": "and" }] });
+    let (found, texts) = facts(&beside);
+    assert_eq!((found.role, texts), (Role::User, vec![of(0, "r"), (SlotKind::Text, "and".to_owned())]));
+}
+
+#[test]
+fn thinking_is_signed_where_it_has_a_signature() {
+    let thought = |signature: &str| json!({ "type": "thinking", "thinking": "hm", "signature": signature });
+    let (found, texts) = facts(
+        &json!({ "role": "assistant", "content": [thought("s"), thought(""), { "type": "redacted_thinking", "data": "xx" }] }),
+    );
+    assert_eq!(found.signed.len(), 2);
+    assert!(texts.iter().all(|(kind, _)| *kind == SlotKind::Reasoning));
+}
+
+#[test]
+fn what_servers_did_and_what_is_unknown_is_opaque() {
+    for block in [
+        json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": { "query": "q" } }),
+        json!({ "type": "web_search_tool_result", "tool_use_id": "s", "content": [{ "encrypted_content": "x" }] }),
+        json!({ "type": "mcp_tool_use", "id": "s", "name": "n", "server_name": "z", "input": {} }),
+        json!({ "type": "mcp_tool_result", "tool_use_id": "s", "content": [{ "type": "text", "text": "t" }] }),
+        json!({ "type": "container_upload", "file_id": "f" }),
+        json!({ "type": "of_tomorrow", "text": "t" }),
+        json!({ "type": "compaction", "content": null }),
+    ] {
+        let (found, texts) = facts(&json!({ "role": "assistant", "content": [block] }));
+        assert!(found.calls.is_empty() && found.results.is_empty() && found.media.is_empty(), "{block}");
+        assert_eq!(texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [SlotKind::Other], "{block}");
+        assert_eq!(found.standing, Standing::Plain);
+    }
+}
+
+#[test]
+fn documents_are_media_unless_they_are_text() {
+    let with =
+        |source: Value| facts(&json!({ "role": "user", "content": [{ "type": "document", "source": source }] })).0;
+    assert_eq!(with(json!({ "type": "base64", "data": "AAAA" })).media.len(), 1);
+    assert_eq!(with(json!({ "type": "text", "data": "words" })).media.len(), 0);
+}
+
+#[test]
+fn what_clients_change_from_turn_to_turn_does_not_count() {
+    let billing =
+        |n: usize| json!({ "type": "text", "text": format!("x-anthropic-billing-header: cc_version=2; cch={n};") });
+    let same = [
+        json!({ "role": "user", "content": [result("a", json!("r")), { "type": "text", "text": "t" }] }),
+        json!({ "content": [{ "content": "r", "tool_use_id": "a", "is_error": false, "type": "tool_result" }, { "text": "t", "type": "text", "cache_control": { "type": "ephemeral" } }], "role": "user" }),
+        json!({ "role": "user", "content": [result("a", json!([{ "type": "text", "text": "r", "cache_control": { "type": "ephemeral" } }])), { "type": "text", "text": "t" }] }),
+        json!({ "role": "user", "content": [billing(1), result("a", json!("r")), { "type": "text", "text": "t" }] }),
+        json!({ "role": "user", "content": [billing(22), result("a", json!("r")), { "type": "text", "text": "t" }] }),
+    ];
+    let read: Vec<_> = same.iter().map(facts).collect();
+    for (found, texts) in &read {
+        assert_eq!((found.canonical, texts), (read[0].0.canonical, &read[0].1));
+    }
+    let failed = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "a", "content": "r", "is_error": true }, { "type": "text", "text": "t" }] });
+    assert_ne!(facts(&failed).0.canonical, read[0].0.canonical);
+}
+
+#[test]
+fn the_system_prompt_is_outside_the_chain() {
+    let with = |system: &str| {
+        let body = format!(r#"{{"model":"m","system":{system},"messages":[{{"role":"user","content":"a"}}]}}"#);
+        reads(&body).chain().copied().collect::<Vec<_>>()
+    };
+    assert_eq!(with(r#""one""#), with(r#"[{"type":"text","text":"x-anthropic-billing-header: cch=7;"}]"#));
+}
+
+#[test]
+fn the_members_beside_the_messages() {
+    let body = r#"{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":4096},"system":"s","tools":[],"messages":[{"role":"user","content":"a"}]}"#;
+    let fields = reads(body).fields;
+    assert_eq!((fields.max_output[0].value, fields.least_output, fields.overhead.len()), (9_000, 4_097, 2));
+    assert!(!fields.continues);
+    for (thread, continues) in
+        [(r#"{"type":"continue","previous_message_id":"m"}"#, true), (r#"{"type":"create"}"#, false)]
+    {
+        let body = format!(r#"{{"thread":{thread},"messages":[{{"role":"user","content":"a"}}]}}"#);
+        let conversation = reads(&body);
+        assert_eq!((conversation.fields.continues, conversation.sight() == Sight::Partial), (continues, continues));
+    }
+    for twice in [r#""system":"a","system":"b","messages":[]"#, r#""fallback_credit_token":"x","messages":[]"#] {
+        let body = format!("{{{twice}}}");
+        assert!(read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).is_err());
+    }
+}
+
+#[test]
+fn a_providers_compaction_is_a_boundary() {
+    let compacted = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }] });
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let text = body(&[user("a"), compacted, user("b")]);
+    let conversation = reads(&text);
+    assert_eq!((conversation.lead.len(), conversation.items.len(), conversation.sight()), (2, 1, Sight::Whole));
+    // What answers a call behind it belongs to something that nobody may touch.
+    let calls = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }, { "type": "tool_use", "id": "a", "name": "f", "input": {} }] });
+    let answer = json!({ "role": "user", "content": [result("a", json!("r"))] });
+    let text = body(&[user("a"), calls, answer]);
+    assert_eq!(reads(&text).sight(), Sight::Partial);
+}
+
+#[test]
+fn hosted_paths_name_dialect_model_and_errand() {
+    let vertex = "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@2:streamRawPredict";
+    let bedrock = "/model/eu.anthropic.claude-x-v1:0/invoke-with-response-stream";
+    for (path, model) in [(vertex, "claude-x@2"), (bedrock, "eu.anthropic.claude-x-v1:0")] {
+        assert_eq!((Dialect::of_path(path), model_of_path(path)), (Some(Dialect::Messages), Some(model)));
+        assert_eq!(Errand::of_path(path), Errand::Generate);
+    }
+    let count = "/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict";
+    assert_eq!((Dialect::of_path(count), model_of_path(count)), (Some(Dialect::Messages), None));
+    assert_eq!(
+        (Errand::of_path(count), Errand::of_path("/v1/messages/count_tokens?beta=true")),
+        (Errand::Count, Errand::Count)
+    );
+    for other in ["/model/amazon.nova/invoke", "/v1/models/gemini:rawPredict", "/x/invoke", "/v1/messages/batches"] {
+        assert_eq!(Dialect::of_path(other), None, "{other}");
+    }
+}
