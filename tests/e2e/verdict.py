@@ -37,9 +37,9 @@ def is_answer_to(session, request):
 
 
 def refusals(session, requests):
-    """How many overflows the provider refused that were asked under the session's key."""
+    """How many requests under the session's key the provider refused for their length, the answer's included."""
     mine = (request for request in requests if request["authorization"] == f"Bearer {session.key}")
-    return sum(request["verdict"] == "overflow" for request in mine)
+    return sum(request["origin"] == "agent" and request["verdict"] in ("overflow", "budget") for request in mine)
 
 
 def rule_stood(session, requests):
