@@ -220,6 +220,13 @@ fn bound_turn(situation: &Situation, load: Load, proposal: &mut Proposal) {
     }
 }
 
+/// What would be evicted at first sight, for a request that asks nothing of the model.
+pub fn sighted(situation: &Situation) -> Vec<(Digest, Arc<Eviction>)> {
+    let (mut known, mut proposal) = (situation.known.clone(), Proposal::default());
+    first_sight(situation, &mut known, &mut proposal);
+    proposal.evictions
+}
+
 impl Proposal {
     fn activate(&mut self, situation: &Situation, known: &mut Known, checkpoint: Checkpoint) {
         let checkpoint = Arc::new(checkpoint);

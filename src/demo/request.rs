@@ -18,6 +18,15 @@ pub enum Api {
     Messages,
 }
 
+/// Which ids of Responses and Messages are taken (R7, A22).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// Also other servers'; for recorded conversations that hold them.
+    Any,
+    /// Those that look as the provider's own.
+    Own,
+}
+
 /// What is wanted of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {

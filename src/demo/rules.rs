@@ -40,15 +40,6 @@ pub enum Empty {
     Nothing,
 }
 
-/// Which ids of Responses and Messages are taken (R7, A22).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ids {
-    /// Also other servers'; for recorded conversations that hold them.
-    Any,
-    /// Those that look as the provider's own.
-    Own,
-}
-
 /// A broken rule and the answer it gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {

@@ -23,7 +23,7 @@ use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
 use crate::compact::budget::{carries_media, floor_bytes};
-use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
+use crate::compact::plan::{Actions, Need, Proposal, Situation, plan, sighted};
 use crate::compact::render::render;
 use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
@@ -106,10 +106,12 @@ impl Compactor {
             origin: Arc::clone(&origin),
         };
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
-        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
-        let may_plan = plannable && turn && !client_compaction::asks_for_it(&conversation);
+        let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(&conversation);
         if may_plan {
             self.plan(&mut work, &conversation, &chain).await;
+        }
+        if plannable && origin.errand == Errand::Count {
+            self.preview(&mut work).await;
         }
         if work.tokens.is_none() && work.may_exceed_total(&conversation) {
             work.tokens = self.count(&work).await;
@@ -117,15 +119,28 @@ impl Compactor {
         if !origin.strategies.observe {
             self.place(&mut work, &conversation);
         }
-        self.remember(&identity, &chain);
+        // What was only counted was never forwarded.
+        if origin.errand != Errand::Count {
+            self.remember(&identity, &chain);
+        }
         work.bound();
         // The body says nothing of how long a history is that the provider holds.
         work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
     }
 
+    /// For a request that only counts: what would be evicted at first sight, kept nowhere.
+    async fn preview(&self, work: &mut Work) {
+        if let Some(evictions) = work.origin.think(&work.known, sighted).await {
+            work.known.evictions.extend(evictions);
+        }
+    }
+
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
     pub async fn pass(&self, mut incoming: Incoming<'_>) {
+        if Errand::of_path(incoming.parts.uri.path()) == Errand::Count {
+            return;
+        }
         let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();

@@ -113,7 +113,7 @@ impl Origin {
             media: carries_media(conversation),
             sight: conversation.sight(),
             store: conversation.fields.store,
-            errand: Errand::of_path(parts.uri.path()),
+            errand: conversation.errand(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),
             told_total: None,

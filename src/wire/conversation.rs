@@ -177,6 +177,8 @@ pub enum SlotKind {
     Arguments(usize),
     /// A custom tool's free-text input, a JSON string. Index into [`Facts::calls`].
     Input(usize),
+    /// A picture or file, as JSON: it costs what [`Facts::media`] says, and may give way to a text block.
+    Media,
     /// Anything else that costs tokens (unknown members, names): counted by bytes, never changed.
     Other,
 }

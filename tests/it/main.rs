@@ -13,6 +13,7 @@ mod chains;
 mod cli;
 mod docs;
 mod provider;
+mod provider_messages;
 mod provider_responses;
 mod support;
 
@@ -24,6 +25,7 @@ mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;
+mod messages;
 mod outcomes;
 mod reader;
 mod recovery;

@@ -17,8 +17,7 @@ pub use self::signatures::Signatures;
 use serde_json::Value;
 
 use self::surfaces::Surface;
-use super::request::ModelRequest;
-use super::rules::Ids;
+use super::request::{Ids, ModelRequest};
 
 /// What the provider's Messages API is like.
 #[derive(Debug, Clone, Copy)]

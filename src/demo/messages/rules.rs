@@ -6,10 +6,10 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::super::render;
-use super::super::request::{ModelRequest, Purpose, kind, list, messages, role, text};
-use super::super::rules::{Ids, Violation};
+use super::super::request::{Ids, ModelRequest, Purpose, kind, list, messages, role, text};
+use super::super::rules::Violation;
 use super::signatures::Signatures;
-use super::{Place, Prefill, Settings, blocks, marks, pairs, thinking};
+use super::{Binding, Place, Prefill, Settings, blocks, marks, pairs, thinking};
 
 /// Least `thinking.budget_tokens` (A14).
 const LEAST_BUDGET: u64 = 1_024;
@@ -49,7 +49,9 @@ pub fn check(
     pairs::check(&turns)?;
     pairs::offered(&turns, request.tools())?;
     thinking::check(&turns, body)?;
-    signatures.check(request, &turns, settings.binding)
+    // Clients count parts of a conversation, too: no block is used there, so none is out of place.
+    let binding = if purpose == Purpose::Count { Binding::Block } else { settings.binding };
+    signatures.check(request, &turns, binding)
 }
 
 /// An error 400 in Anthropic's shape.

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 
 use self::surfaces::Surface;
 use super::answer::{CREATED, Usage};
-use super::request::{ModelRequest, role};
-use super::rules::Ids;
+use super::request::{Ids, ModelRequest, role};
 
 /// What the provider's Responses API is like.
 #[derive(Debug, Clone, Copy)]

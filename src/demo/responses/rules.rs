@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::request::{self, ModelRequest, kind, role};
+use super::super::request::{self, Ids, ModelRequest, kind, role};
 use super::super::rules::{
-    Ids, Violation, array_length, bounded, empty_array, invalid, missing, string, unknown_value, wrong_type,
+    Violation, array_length, bounded, empty_array, invalid, missing, string, unknown_value, wrong_type,
 };
 use super::store::Store;
 use super::{pairs, reasoning};

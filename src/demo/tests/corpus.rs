@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::messages::{self, Signatures};
-use super::request::{Api, ModelRequest, Purpose, kind, list, role, text};
+use super::request::{Api, Ids, ModelRequest, Purpose, kind, list, role, text};
 use super::responses;
 use super::responses::store::{Chains, Store};
-use super::rules::{Ids, Violation};
+use super::rules::Violation;
 
 /// What a model makes, by the item's type, where it has no role.
 const MADE: [&str; 5] = ["reasoning", "function_call", "custom_tool_call", "tool_search_call", "compaction"];

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::compact::client_compaction::asks_for_it;
 use crate::compact::cuts::pairs;
+use crate::wire::chain;
 use crate::wire::memo::Memo;
-use crate::wire::{Conversation, Dialect, Digest, Role, SlotKind, read};
+use crate::wire::{Conversation, Dialect, Digest, Role, SlotKind, read, usage};
 
 const SALT: [u8; 16] = [3; 16];
 /// Requests taken of one conversation.
@@ -107,4 +109,57 @@ fn recorded_clients_continue_their_own_history() {
     for client in ["openai_py-responses-prev", "openai_agents-responses-prev"] {
         chains(client);
     }
+}
+
+#[test]
+fn the_compaction_requests_of_codex_are_known() {
+    for (client, asking) in [("codex-compact", &["004", "011"][..]), ("codex-compact-remote", &["003", "006"][..])] {
+        let bodies = files(&format!("clients/captures/{client}"));
+        for file in bodies.iter().filter(|file| !file.to_str().unwrap().ends_with(".meta.json")) {
+            let body = fs::read(file).unwrap();
+            let number = file.file_stem().unwrap().to_str().unwrap();
+            if number > "011" || serde_json::from_slice::<Value>(&body).is_err() {
+                continue;
+            }
+            let conversation = read(Dialect::Responses, &body, &Memo::new(0), SALT).unwrap();
+            assert_eq!(asks_for_it(&conversation), asking.contains(&number), "{}", file.display());
+        }
+    }
+}
+
+/// Requests and answers of many providers and clients.
+#[test]
+fn recorded_exchanges_are_read() {
+    let (mut requests, mut answers) = (0, 0);
+    for file in files("corpus/exchanges") {
+        for line in fs::read_to_string(file).unwrap().lines() {
+            let exchange: Value = serde_json::from_str(line).unwrap();
+            if exchange["api"] != "responses" {
+                continue;
+            }
+            let body = exchange["request"]["body"].as_str().unwrap_or_default();
+            let asked: Value = serde_json::from_str(body).unwrap_or_default();
+            if asked["input"].is_array() || asked["input"].is_string() {
+                let read = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), SALT);
+                assert!(read.is_ok_and(|read| read.lead.len() + read.items.len() > 0), "{body}");
+                requests += 1;
+            }
+            let said = exchange["response"]["body"].as_str().unwrap_or_default();
+            let told: Value = serde_json::from_str(said).unwrap_or_default();
+            if told["object"] == "response" && told["usage"].is_object() {
+                let due = told["usage"]["input_tokens"].as_u64();
+                let observed = usage::from_body(said.as_bytes());
+                assert_eq!(observed.usage.map(|usage| usage.prompt_tokens), due);
+                assert!(chain::output(said).is_some() && Dialect::Responses.read_answer(said.as_bytes()).is_some());
+                answers += 1;
+            }
+            if exchange["status"] == 200 && said.contains("event: response.completed") {
+                let observed = usage::from_stream_tail(said.as_bytes(), false);
+                assert!(observed.done && observed.usage.is_some(), "{said}");
+                assert!(Dialect::Responses.read_answer(said.as_bytes()).is_some());
+                answers += 1;
+            }
+        }
+    }
+    println!("{requests} requests, {answers} answers");
 }
