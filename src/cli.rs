@@ -244,8 +244,14 @@ mod tests {
     #[test]
     fn what_is_usage_and_what_is_not() {
         let id = "00112233445566778899aabbccddeeff";
-        for line in ["demo", "demo --api responses", "health", "health --admin 127.0.0.1:1", "compact --api messages", &format!("evicted {id}")]
-        {
+        for line in [
+            "demo",
+            "demo --api responses",
+            "health",
+            "health --admin 127.0.0.1:1",
+            "compact --api messages",
+            &format!("evicted {id}"),
+        ] {
             assert!(parse(line).is_ok(), "{line}");
         }
         for line in [

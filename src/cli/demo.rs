@@ -53,8 +53,7 @@ async fn start(mut config: Config, api: Api, provider: SocketAddr) -> Result<(So
         Api::Chat | Api::Responses => config::Api::Openai,
         Api::Messages => config::Api::Anthropic,
     };
-    config.upstreams =
-        vec![Arc::new(Upstream { base_url, api, prefix: None, api_key: None, ..(**first).clone() })];
+    config.upstreams = vec![Arc::new(Upstream { base_url, api, prefix: None, api_key: None, ..(**first).clone() })];
     let store = serve::store(&config).await.map_err(|failure| failure.to_string())?;
     let running = serve::start(config, store).map_err(|failure| failure.to_string())?;
     Ok((running.proxy_addr, Guard { _running: running, folder }))

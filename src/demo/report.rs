@@ -7,6 +7,7 @@ use super::account::ASSUMED;
 use super::agent::Outcome;
 use super::chart::{Paint, Screen, chart};
 use super::claims::{Counts, Evidence, ReadBack, claims};
+use super::completion::error_message;
 use super::request::Api;
 use super::session::{RULE, Session};
 use super::trace::Event;
@@ -54,6 +55,10 @@ pub fn with(out: &mut impl Write, screen: Screen, evidence: &Evidence) -> io::Re
     }
     if let ReadBack::Failed(why) = &evidence.read_back {
         writeln!(out, "\n   Reading back failed: {why}")?;
+    }
+    for violation in &evidence.violations {
+        let text = format!("broken rule {}: {}", violation.rule, error_message(violation.body.to_string().as_bytes()));
+        writeln!(out, "\n{}", wrapped(&text, screen.width.saturating_sub(3), "   "))?;
     }
     writeln!(out, "\n3. Checked")?;
     for claim in claims(evidence) {
@@ -120,8 +125,7 @@ fn table(out: &mut impl Write, evidence: &Evidence) -> io::Result<()> {
     }
     row("tokens generated", grouped(all.output), grouped(endless.output))?;
     row("cost", format!("${:.2}", all.cost(ASSUMED)), format!("${:.2}", endless.cost(ASSUMED)))?;
-    let written =
-        if endless.written > 0 { format!("to the cache ${:.2}, ", ASSUMED.written) } else { String::new() };
+    let written = if endless.written > 0 { format!("to the cache ${:.2}, ", ASSUMED.written) } else { String::new() };
     writeln!(
         out,
         "   (assumed per million tokens: input ${}, cached ${}, {written}output ${})",

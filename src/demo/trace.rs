@@ -66,7 +66,8 @@ fn passage(client: &dyn Client, raw: &[Part], arrived: &[&Exchange], seen: &mut 
     let Some(accepted) = arrived.iter().find(|exchange| exchange.verdict == Verdict::Accepted) else {
         return Passage::default();
     };
-    let remaining: Vec<Part> = list(&accepted.json(), client.list()).iter().flat_map(|item| client.parts(item)).collect();
+    let remaining: Vec<Part> =
+        list(&accepted.json(), client.list()).iter().flat_map(|item| client.parts(item)).collect();
     let mut events = shortened(raw, &remaining, seen);
     let (sent, cached) = (accepted.usage.prompt, accepted.usage.cached);
     let refused = arrived.iter().find(|exchange| exchange.verdict == Verdict::Overflow);

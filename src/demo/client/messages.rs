@@ -36,8 +36,7 @@ impl Client for Messages {
 
     /// One message for all: results must stand first, and in the message behind their calls.
     fn results(&self, results: &[(&ToolCall, String)]) -> Vec<Value> {
-        let result =
-            |(call, text): &(&ToolCall, String)| json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
+        let result = |(call, text): &(&ToolCall, String)| json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
         vec![json!({"role": "user", "content": results.iter().map(result).collect::<Vec<_>>()})]
     }
 
@@ -80,7 +79,8 @@ impl Client for Messages {
                 _ => {}
             }
         }
-        if events.last().is_none_or(|last| kind(last) != "message_stop") || end.pointer("/delta/stop_reason").is_none() {
+        if events.last().is_none_or(|last| kind(last) != "message_stop") || end.pointer("/delta/stop_reason").is_none()
+        {
             return Err("the stream has no end".to_owned());
         }
         let content = blocks.into_values().map(Block::whole).collect::<Result<Vec<_>, _>>()?;

@@ -10,7 +10,9 @@ use super::*;
 const APIS: [Api; 3] = [Api::Chat, Api::Responses, Api::Messages];
 
 fn call(id: &str) -> ToolCall {
-    ToolCall { id: id.to_owned(), name: "grep".to_owned(), arguments: r#"{"path":"src","pattern":"a\"b…"}"#.to_owned() }
+    ToolCall {
+        id: id.to_owned(), name: "grep".to_owned(), arguments: r#"{"path":"src","pattern":"a\"b…"}"#.to_owned()
+    }
 }
 
 fn answer() -> Answer {
@@ -77,7 +79,8 @@ fn cut_and_failed_streams_are_errors() {
         }
         assert!(of(api).read_whole(unreadable().body.to_string().as_bytes()).is_err(), "{api:?}");
     }
-    let failed = b"data: {\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"message\":\"x\"}}}\n\n";
+    let failed =
+        b"data: {\"type\":\"response.failed\",\"response\":{\"status\":\"failed\",\"error\":{\"message\":\"x\"}}}\n\n";
     assert_eq!(of(Api::Responses).read_stream(failed).unwrap_err(), "x");
     let overloaded = b"data: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"y\"}}\n\n";
     assert_eq!(of(Api::Messages).read_stream(overloaded).unwrap_err(), "y");
@@ -97,7 +100,8 @@ fn calls_and_results_are_found_where_they_stand() {
         let results: Vec<_> = heard.calls.iter().map(|call| (call, format!("of {}", call.id))).collect();
         let results = of(api).results(&results);
         let results: Vec<Part> = results.iter().flat_map(|item| of(api).parts(item)).collect();
-        let expected = ["st000c000", "st000c001"].map(|id| Part::Result { id: id.to_owned(), text: format!("of {id}") });
+        let expected =
+            ["st000c000", "st000c001"].map(|id| Part::Result { id: id.to_owned(), text: format!("of {id}") });
         assert_eq!(results, expected, "{api:?}");
     }
 }
