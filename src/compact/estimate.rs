@@ -1,6 +1,6 @@
 //! What a conversation costs as the client sent it and as it would go out, in uncalibrated tokens.
 
-use crate::wire::{Conversation, Item, Standing};
+use crate::wire::{Conversation, Item, Slot, SlotKind, Standing};
 
 use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
@@ -57,10 +57,19 @@ pub fn rewritten(situation: &Situation, index: usize, replacements: &[&Replaceme
     let Situation { conversation, tokens, .. } = *situation;
     let Some(item) = conversation.items.get(index) else { return 0 };
     replacements.iter().fold(tokens.count_item(conversation, index), |count, replacement| {
-        let old = item.facts.slots.get(replacement.slot).and_then(|slot| conversation.text(index, slot));
-        let old = old.map_or(0, |text| tokens.count_text(&text));
+        let old = match item.facts.slots.get(replacement.slot) {
+            Some(slot) if slot.kind == SlotKind::Media => media(item, slot),
+            Some(slot) => conversation.text(index, slot).map_or(0, |text| tokens.count_text(&text)),
+            None => 0,
+        };
         count.saturating_sub(old) + tokens.count_text(&replacement.text)
     })
+}
+
+/// Tokens of the medium at a slot.
+fn media(item: &Item, slot: &Slot) -> u64 {
+    let found = item.facts.media.iter().find(|media| media.span == slot.span);
+    found.map_or(0, |media| u64::from(media.tokens))
 }
 
 /// Tokens of every item as it would go out under `checkpoint`; 0 for those that its head stands for.

@@ -8,9 +8,11 @@ use crate::wire::overflow::{Scope as Bounds, Sizes, Unit};
 use crate::wire::{Role, Sight, SlotKind};
 
 use super::binding::{self, Binding};
+use super::budget::Window;
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
 use super::ledger::WHOLE_CHARS;
+use super::pins::Pinned;
 use super::plan::{Actions, Situation, load_under, merge};
 use super::rows::{Checkpoint, Cut, Known, Removed, Replacement};
 use super::trim::{Scope, assemble, edited, trim};
@@ -59,10 +61,11 @@ const MOST_PREVIEW: usize = 32_000;
 const PAGE: usize = 8_000;
 
 /// The goal that an overflow sets for a request that was estimated at `sent` calibrated tokens and
-/// asked for `output` tokens at most. Numbers in other units than tokens teach nothing.
-pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
+/// asked for `output` tokens at most. Numbers in other units than tokens teach nothing; where an error has none,
+/// the `window` as it is known counts, if it explains the refusal.
+pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>, window: Option<Window>) -> Goal {
     let limit = sizes.limit.filter(|limit| sizes.unit == Unit::Tokens && *limit > 2 * MARGIN);
-    let Some(limit) = limit else { return Goal { target: sent / 2, limit: sent } };
+    let Some(limit) = limit else { return goal_by(window, sent, output) };
     // A total limit leaves what the client's own output limit leaves, but never less than half.
     let room = match sizes.scope {
         Bounds::Total => limit.saturating_sub(output.unwrap_or(0)).max(limit / 2),
@@ -75,6 +78,16 @@ pub fn goal(sizes: &Sizes, sent: u64, output: Option<u64>) -> Goal {
     };
     let limit = room.saturating_sub(MARGIN).min(sent);
     Goal { target: limit / 2, limit }
+}
+
+/// The goal where the error has no numbers.
+fn goal_by(window: Option<Window>, sent: u64, output: Option<u64>) -> Goal {
+    let beside = |total: u64| total.saturating_sub(output.unwrap_or(0)).max(total / 2);
+    let room = window.map(|window| window.input.min(beside(window.total)).saturating_sub(MARGIN));
+    match room.filter(|room| (MARGIN..sent).contains(room)) {
+        Some(limit) => Goal { target: limit / 2, limit },
+        None => Goal { target: sent / 2, limit: sent },
+    }
 }
 
 /// The rungs that need no model.
@@ -134,11 +147,12 @@ pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)
 
 /// Evictions of what went whole, arguments and results before the last group, without thresholds.
 fn trimmed(situation: &Situation) -> Option<Rung> {
-    let evicted = evicted(situation);
+    let pinned = Pinned::of(situation.conversation);
+    let evicted = evicted(situation, &pinned);
     let known = laid_over(situation, evicted.as_ref());
     let end = head::smallest_tail(situation).unwrap_or(0);
     let scope = Scope { arguments_upto: end, results_upto: end, protect: 0, arguments_gain: 0, results_gain: 0 };
-    match trim(&situation.with(&known), scope) {
+    match trim(&situation.with(&known), scope, &pinned) {
         Some(trim) => Some(on_top(situation, evicted.as_ref(), trim)),
         None => evicted,
     }
@@ -160,10 +174,10 @@ fn on_top(situation: &Situation, base: Option<&Rung>, trim: super::trim::Trim) -
 }
 
 /// Results over eviction's limit that were forwarded whole before, as edits of a checkpoint.
-fn evicted(situation: &Situation) -> Option<Rung> {
+fn evicted(situation: &Situation, pinned: &Pinned) -> Option<Rung> {
     let settings = situation.strategies.eviction.as_ref()?;
     let mut cuts = Vec::new();
-    for (item, replacements, texts) in situation.evictions(settings, situation.summarized()) {
+    for (item, replacements, texts) in situation.evictions(settings, situation.summarized(), pinned) {
         let chain = situation.conversation.items.get(item)?.chain;
         if situation.known.evictions.contains_key(&chain) {
             continue;

@@ -22,6 +22,7 @@ pub mod fixture;
 pub mod head;
 pub mod ladder;
 pub mod ledger;
+pub mod lighten;
 pub mod page;
 pub mod pins;
 pub mod plan;

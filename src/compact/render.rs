@@ -3,7 +3,7 @@
 //! configuration (L4).
 
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, SlotKind, Standing};
+use crate::wire::{Conversation, Sight, SlotKind, Standing};
 
 use super::binding;
 use super::estimate::in_force;
@@ -48,7 +48,11 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
     rendering
 }
 
+/// The same items are another history where they continue one that the provider holds: nothing stands for them.
 fn fits(checkpoint: &Checkpoint, conversation: &Conversation) -> bool {
+    if conversation.sight() == Sight::Partial {
+        return false;
+    }
     let upto = checkpoint.head.as_ref().map_or(0, |head| head.upto);
     upto <= checkpoint.covers && checkpoint.covers <= conversation.items.len()
 }
@@ -57,7 +61,7 @@ fn replace(conversation: &Conversation, index: usize, replacement: &Replacement)
     let item = conversation.items.get(index)?;
     let slot = item.facts.slots.get(replacement.slot)?;
     match slot.kind {
-        SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) => {}
+        SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) | SlotKind::Media => {}
         SlotKind::Reasoning | SlotKind::Other => return None,
     }
     let start = item.span.start;

@@ -165,6 +165,7 @@ impl Tokens {
     fn measure_texts(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
         let Some(item) = conversation.items.get(i) else { return 0 };
         let slots = item.facts.slots.iter().map(|slot| match slot.kind {
+            SlotKind::Media => 0,
             SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
             _ => match conversation.text(i, slot) {
                 Some(text) => self.count_text(&text),

@@ -13,6 +13,7 @@ use super::work::Work;
 use crate::compact::calibration::Calibration;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
+use crate::compact::lighten::lightened;
 use crate::compact::plan::Actions;
 use crate::compact::render::render;
 use crate::compact::{Change, Known, estimate};
@@ -107,10 +108,17 @@ impl Compactor {
     }
 
     async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
+        // Of too many bytes pictures have most.
+        if sizes.unit == Unit::Bytes
+            && let Some(rung) = origin.think(known, lightened).await.flatten()
+        {
+            return Some(rung);
+        }
         let (sizes, output) = (*sizes, Some(origin.budget.output).filter(|output| *output > 0));
+        let window = origin.budget.window;
         let (goal, step) = origin
             .think(known, move |situation| {
-                let goal = goal(&sizes, situation.load().tokens, output);
+                let goal = goal(&sizes, situation.load().tokens, output, window);
                 (goal, start(situation, goal))
             })
             .await?;

@@ -112,4 +112,13 @@ fn only_posts_of_a_spoken_dialect_are_model_calls() {
     assert_eq!(call(Api::Anthropic, Method::POST, "/v1/chat/completions"), None);
     assert_eq!(call(Api::Auto, Method::POST, "/v1/messages"), Some(Dialect::Messages));
     assert_eq!(call(Api::Auto, Method::POST, "/v1/embeddings"), None);
+    for path in ["/v1/responses", "/openai/v1/responses", "/openai/responses", "/responses", "/v1/responses/compact"] {
+        for api in [Api::Auto, Api::Openai, Api::Responses] {
+            assert_eq!(call(api, Method::POST, path), Some(Dialect::Responses), "{path}");
+        }
+        assert_eq!(call(Api::Chat, Method::POST, path), None, "{path}");
+    }
+    for path in ["/v1/responses/resp_1", "/v1/responses/resp_1/cancel", "/v1/responses/input_tokens"] {
+        assert_eq!(call(Api::Auto, Method::POST, path), None, "{path}");
+    }
 }

@@ -216,9 +216,16 @@ impl<'o> Caller<'o> {
         let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
-            false => (self.other_uri()?, HeaderMap::from_iter([(CONTENT_TYPE, JSON)])),
+            false => (self.other_uri()?, self.other_headers()),
         };
         call(self.origin, (self.index, self.dialect), (uri, headers), vec![body]).await
+    }
+
+    /// Anthropic wants its version named.
+    fn other_headers(&self) -> HeaderMap {
+        let version = (HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+        let version = Some(version).filter(|_| self.dialect == Dialect::Messages);
+        [(CONTENT_TYPE, JSON)].into_iter().chain(version).collect()
     }
 
     fn other_uri(&self) -> Result<Uri, SideCallError> {

@@ -16,7 +16,7 @@ use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
 use crate::config::SignedThinking;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Sight};
+use crate::wire::{Conversation, Digest, Errand};
 
 /// The beta feature whose option says what becomes of thinking that no longer fits.
 const BLOCK_BINDING_BETA: &str = "thinking-binding-controls-2026-08-01";
@@ -122,7 +122,8 @@ impl Work {
     /// Whether an overflow of this request is mended. What an upstream has counted it has also admitted, so a
     /// token's mere claim is enough.
     pub fn recovers(&self) -> bool {
-        self.origin.strategies.recovery && !self.origin.strategies.observe
+        let repeatable = !matches!(self.origin.errand, Errand::Count | Errand::Warm);
+        repeatable && self.origin.strategies.recovery && !self.origin.strategies.observe
     }
 
     /// Takes the client's own body back into use.
@@ -138,8 +139,6 @@ impl Work {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
-            // Most of what is counted may be at the provider.
-            _ if origin.sight == Sight::Partial => true,
             None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);

@@ -198,6 +198,9 @@ pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
 const MARK: &str = "…";
 
 #[cfg(test)]
+#[path = "tests/anthropic_memo.rs"]
+mod memo_tests;
+#[cfg(test)]
 #[path = "tests/anthropic_shapes.rs"]
 mod shape_tests;
 #[cfg(test)]

@@ -156,7 +156,10 @@ impl Reading<'_> {
                     }
                 }
             }
-            (_, Some(tokens)) => self.media.push(Media { span: span.clone(), tokens }),
+            (_, Some(tokens)) => {
+                self.media.push(Media { span: span.clone(), tokens });
+                self.slot(span, SlotKind::Media);
+            }
             (_, None) => self.slot(span, SlotKind::Other),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::conversation::{Dialect, Facts, Fields, Role};
+use super::conversation::{Conversation, Dialect, Facts, Fields, Role};
 use super::scan::{Cursor, Unreadable};
 use super::{anthropic, anthropic_item, chat_item, openai_chat, openai_responses, responses_item};
 
@@ -15,6 +15,8 @@ pub enum Errand {
     Compact,
     /// How many tokens the request has (`…/messages/count_tokens`).
     Count,
+    /// Nothing but that the provider's cache is filled (`max_tokens: 0`, A25).
+    Warm,
 }
 
 impl Errand {
@@ -24,6 +26,16 @@ impl Errand {
             path if path.ends_with("/responses/compact") => Self::Compact,
             path if path.ends_with("/messages/count_tokens") || path.ends_with(VERTEX_COUNT) => Self::Count,
             _ => Self::Generate,
+        }
+    }
+}
+
+impl Conversation<'_> {
+    /// What the request asks for at `path`.
+    pub fn errand(&self, path: &str) -> Errand {
+        match Errand::of_path(path) {
+            Errand::Generate if self.dialect == Dialect::Messages && self.max_output() == Some(0) => Errand::Warm,
+            errand => errand,
         }
     }
 }

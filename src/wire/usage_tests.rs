@@ -116,3 +116,30 @@ fn usage_is_found_behind_long_instructions() {
         assert_eq!(tail(forged).usage, None, "a text that speaks of usage");
     }
 }
+
+/// A stream of Anthropic's with some words in the middle.
+fn message(words: usize, last_usage: &str) -> String {
+    let start = r#"{"type":"message_start","message":{"type":"message","model":"c-1","stop_reason":null,"usage":{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":1}}}"#;
+    let word = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"word\"}}\n\n";
+    let delta = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{last_usage}}}"#);
+    let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    format!(
+        "event: message_start\ndata: {start}\n\n{}event: message_delta\ndata: {delta}\n\n{stop}",
+        word.repeat(words)
+    )
+}
+
+#[test]
+fn a_message_of_anthropics_reports_itself() {
+    let usage = Some(Usage { prompt_tokens: 70, completion_tokens: 8, cached_tokens: 60 });
+    let expected =
+        Observed { usage, finish_reason: Some("end_turn".to_owned()), model: Some("c-1".to_owned()), done: true };
+    assert_eq!(tail(message(2, r#"{"output_tokens":8}"#)), expected);
+    let whole = r#"{"type":"message","model":"c-1","content":[],"stop_reason":"end_turn","usage":{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}}"#;
+    assert_eq!(from_body(whole.as_bytes()), Observed { done: false, ..expected.clone() });
+    // The event that counted the input is out of the window: the last one may count it as well.
+    assert_eq!(tail(message(900, r#"{"output_tokens":8}"#)).usage, None);
+    let counted =
+        r#"{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}"#;
+    assert_eq!(tail(message(900, counted)).usage, usage);
+}

@@ -34,10 +34,11 @@ async fn walk_all(documents: Vec<Document>) {
 fn summarize(mut reports: Vec<Report>) {
     reports.sort_by(|a, b| a.name.cmp(&b.name));
     for report in &reports {
-        let Report { name, window, raw, turns, activations, most, summaries, recoveries, overflows, faults } = report;
+        let Report { name, window, raw, turns, unsound, activations, most, summaries, recoveries, overflows, faults } =
+            report;
         println!(
-            "{name:52} window {window:6} raw {raw:7} turns {turns:3} activations {activations:2} of {most:3} \
-             summaries {summaries:2} overflows {overflows} recovered {recoveries} faults {}",
+            "{name:52} window {window:6} raw {raw:7} turns {turns:3} unsound {unsound} activations {activations:2} of \
+             {most:3} summaries {summaries:2} overflows {overflows} recovered {recoveries} faults {}",
             faults.len()
         );
     }

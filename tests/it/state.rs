@@ -186,7 +186,11 @@ fn report(output: &std::process::Output) -> Value {
 }
 
 fn compact(dir: &Path, body: &[u8]) -> (Vec<u8>, Value) {
-    let output = run(dir, &["compact", "--api", "chat"], body);
+    compact_of("chat", dir, body)
+}
+
+fn compact_of(api: &str, dir: &Path, body: &[u8]) -> (Vec<u8>, Value) {
+    let output = run(dir, &["compact", "--api", api], body);
     let report = report(&output);
     (output.stdout, report)
 }
@@ -235,6 +239,35 @@ fn compact_writes_what_serving_would_send() {
     assert!(String::from_utf8_lossy(&sent).contains("Rule 1: never touch the folder vendor."));
     let (again, report) = compact(folder.path(), long.as_bytes());
     assert_eq!((again, &report["actions"]), (sent, &json!(["checkpoint"])));
+}
+
+#[test]
+fn compact_speaks_responses() {
+    let folder = tempfile::tempdir().unwrap();
+    let sections = format!("{EVICTION}[compaction]\ntrigger_messages = 10\nkeep_messages = 4\n");
+    configure(folder.path(), "http://127.0.0.1:9", &sections);
+    let compact = |body: &Value| compact_of("responses", folder.path(), body.to_string().as_bytes());
+    let big = crate::support::responses::history("a", 2, 1_000);
+    let (sent, report) = compact(&big);
+    assert_eq!((&report["actions"], ids(&sent).len()), (&json!(["evicted"]), 2));
+    let long = crate::support::responses::history("b", 8, 40);
+    let (sent, report) = compact(&long);
+    assert_eq!(report["actions"], json!(["summarized"]), "{report}");
+    let input = serde_json::from_slice::<Value>(&sent).unwrap()["input"].clone();
+    let input = input.as_array().unwrap();
+    assert!(input.len() < 14 && input[2]["type"] == "reasoning", "{input:?}");
+    let mut continued = long.clone();
+    continued["previous_response_id"] = json!("resp_1");
+    assert!(compact(&continued).0 == continued.to_string().as_bytes(), "the same items continue another history");
+    let mut asked = long;
+    asked["input"].as_array_mut().unwrap().push(json!({"type": "compaction_trigger"}));
+    let (sent, report) = compact(&asked);
+    assert_eq!(report["actions"], json!(["checkpoint"]), "what is in force, and nothing new");
+    assert!(sent.len() < asked.to_string().len());
+    let other = crate::support::responses::history("c", 8, 40);
+    let mut asked = other;
+    asked["input"].as_array_mut().unwrap().push(json!({"type": "compaction_trigger"}));
+    assert!(compact(&asked).0 == asked.to_string().as_bytes(), "it starts nothing");
 }
 
 #[tokio::test]

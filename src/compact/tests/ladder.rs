@@ -50,7 +50,7 @@ fn refused_again_and_again_recovery_goes_deeper_and_ends() {
     loop {
         let step = with(&chat, &known, |situation| {
             sent.push(bytes(&chat, situation.conversation, situation.known));
-            let goal = goal(&Sizes::default(), situation.load().tokens, None);
+            let goal = goal(&Sizes::default(), situation.load().tokens, None, None);
             match start(situation, goal) {
                 Step::Summarize { cut } => finish(situation, goal, Some((cut, Source::Digest))),
                 step => step,
@@ -83,4 +83,20 @@ fn results_are_shortened_first_and_short_words_of_the_user_never() {
     assert_eq!(edited(all / 10, all * 9 / 10), [5]);
     // The impossible: everything long is shortened, nothing short.
     assert_eq!(edited(0, 200), [1, 5, 7]);
+}
+
+#[test]
+fn an_error_without_numbers_goes_by_the_window_that_is_known() {
+    let window = |total| Some(Window { input: total, total });
+    let silent = |sent, output, window| goal(&Sizes::default(), sent, output, window);
+    assert_eq!(silent(6_000, None, window(2_500)), Goal { target: 1_218, limit: 2_436 });
+    assert_eq!(silent(6_000, Some(500), window(2_500)), Goal { target: 968, limit: 1_936 });
+    // More output than half of the window is not all believed.
+    assert_eq!(silent(6_000, Some(2_400), window(2_500)), Goal { target: 593, limit: 1_186 });
+    // A window in which it should have fitted explains nothing.
+    for unknown in [None, window(20_000), window(0)] {
+        assert_eq!(silent(6_000, None, unknown), Goal { target: 3_000, limit: 6_000 });
+    }
+    let sizes = Sizes { limit: Some(4_000), ..Sizes::default() };
+    assert_eq!(goal(&sizes, 6_000, None, window(2_500)).limit, 4_000 - MARGIN);
 }

@@ -315,3 +315,47 @@ proptest! {
         }
     }
 }
+
+/// Every recorded error of Anthropic Messages, as an answer and inside a stream behind its bookkeeping.
+#[test]
+fn recorded_errors_of_messages_are_recovered_from_or_relayed() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/overflow-errors.jsonl");
+    let Ok(recorded) = std::fs::read_to_string(path) else {
+        println!("no recorded errors here");
+        return;
+    };
+    let begun = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[]}}\n\n\
+                 event: ping\ndata: {\"type\":\"ping\"}\n\n";
+    let mut seen = 0;
+    for line in recorded.lines() {
+        let case: serde_json::Value = serde_json::from_str(line).unwrap();
+        let (Some("anthropic_messages"), Some(body), Some(status)) =
+            (case["api"].as_str(), case["body"].as_str(), case["status"].as_u64())
+        else {
+            continue;
+        };
+        let expected = case["class"] != "negative";
+        assert_eq!(recovers(ends_in(status as u16, body)), expected, "{}", case["id"]);
+        seen += 1;
+        let whole: Result<serde_json::Value, _> = serde_json::from_str(body);
+        let Ok(serde_json::Value::Object(error)) = whole else { continue };
+        // A refusal by its status alone is no event, and bytes are counted before a stream begins.
+        if status != 400 {
+            continue;
+        }
+        let stream = format!("{begun}event: error\ndata: {}\n\n", serde_json::Value::Object(error));
+        assert_eq!(recovers(after_data(200, &stream)), expected, "{} in a stream", case["id"]);
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn a_message_that_fills_the_window_at_once_is_an_overflow() {
+    let begun = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"content\":[]}}\n\n";
+    let end = |reason: &str| {
+        let delta = format!("{{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{reason}\"}}}}");
+        after_data(200, &format!("{begun}event: message_delta\ndata: {delta}\n\n"))
+    };
+    assert!(recovers(end("model_context_window_exceeded")));
+    assert_eq!(end("end_turn"), Step::Release);
+}

@@ -64,8 +64,10 @@ impl Answered {
         self.actions.iter().any(|done| done == action)
     }
 
+    /// Attempts that were refused for their length, that of the answer included.
     pub fn overflows(&self) -> usize {
-        self.attempts.iter().filter(|attempt| attempt.verdict == Verdict::Overflow).count()
+        let refused = |attempt: &&Exchange| matches!(attempt.verdict, Verdict::Overflow | Verdict::Budget);
+        self.attempts.iter().filter(refused).count()
     }
 
     /// The client was served, and nothing that the proxy sent broke a rule.

@@ -16,6 +16,8 @@ pub struct Report {
     /// Tokens of the whole history.
     pub raw: u64,
     pub turns: usize,
+    /// Turns that were never valid; nothing is asked of them.
+    pub unsound: usize,
     pub activations: usize,
     pub summaries: usize,
     pub recoveries: usize,
@@ -56,9 +58,9 @@ pub async fn walk(document: &Document, every: usize) -> Report {
         let body = document.body(*count);
         let answered = stage.send(&body).await;
         report.turns += 1;
-        if !answered.is_well() && stage.accepts(&body).await {
-            let verdicts: Vec<_> = answered.attempts.iter().map(|attempt| attempt.verdict).collect();
-            report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
+        if !answered.is_well() && !stage.accepts(&body).await {
+            report.unsound += 1;
+            continue;
         }
         judge(&mut report, (document, turn), &body, &answered);
         let sent = Split::as_form(document.form, answered.sent());
@@ -76,8 +78,13 @@ pub async fn walk(document: &Document, every: usize) -> Report {
     report
 }
 
-/// No attempt but what an overflow is due, nothing re-serialised, what the user typed is there.
+/// No error, no violation, no attempt but what an overflow is due, nothing re-serialised, what the user typed is there.
 fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes, answered: &Answered) {
+    if !answered.is_well() {
+        let verdicts: Vec<_> =
+            answered.attempts.iter().map(|attempt| (attempt.verdict, attempt.usage.prompt)).collect();
+        report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
+    }
     if answered.attempts.len() > 1 + answered.overflows() || answered.overflows() > 1 {
         report.fault(turn, format!("{} attempts", answered.attempts.len()));
     }

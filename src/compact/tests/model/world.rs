@@ -263,7 +263,7 @@ impl World {
             }
             Tells::Nothing => Sizes::default(),
         };
-        let goal = ladder::goal(&sizes, situation.load().tokens, None);
+        let goal = ladder::goal(&sizes, situation.load().tokens, None, None);
         let step = match ladder::start(situation, goal) {
             Step::Summarize { cut } => ladder::finish(situation, goal, Some((cut, self.source()))),
             step => step,

@@ -1,0 +1,177 @@
+//! Anthropic Messages through the proxy, against an upstream that is played by hand.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::support::chat::{parsed, words};
+use crate::support::proxy::{Served, start};
+use crate::support::wire::{Listener, connect};
+
+const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n";
+const SYSTEM: &str = "You are the agent.";
+
+async fn served(sections: &str) -> (Listener, Served) {
+    let listener = Listener::bind().await;
+    let proxy = start(parsed(&listener.url(), sections));
+    (listener, proxy)
+}
+
+/// Sends a request in the background; the answer is the whole response as text.
+fn ask(addr: SocketAddr, path: &str, body: String) -> tokio::task::JoinHandle<String> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: h\r\nx-api-key: k\r\nanthropic-version: 2023-06-01\r\n\
+         anthropic-beta: some-beta\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    tokio::spawn(async move {
+        let mut client = connect(addr).await;
+        client.send(head + &body).await;
+        String::from_utf8(client.rest().await).unwrap()
+    })
+}
+
+/// What the upstream receives of the agent's next attempt, answered with `answer`. Side calls fail.
+async fn answered(listener: &Listener, answer: &str) -> (String, String) {
+    loop {
+        let mut server = listener.accept().await;
+        let head = server.head().await.to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let body = String::from_utf8(server.exactly(length.trim().parse().unwrap()).await).unwrap();
+        let agent =
+            body.contains(SYSTEM) && !body.contains("CONTEXT CHECKPOINT") && !body.contains("conversation-summary");
+        let answer = if agent { answer } else { "HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" };
+        server.send(answer).await;
+        if agent {
+            return (head, body);
+        }
+    }
+}
+
+fn reply(status: &str, kind: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn done() -> String {
+    let body = r#"{"type":"message","role":"assistant","model":"claude-x","content":[{"type":"text","text":"Done."}],"stop_reason":"end_turn","usage":{"input_tokens":5,"output_tokens":2}}"#;
+    reply("200 OK", "application/json", body)
+}
+
+fn body(messages: &[Value]) -> Value {
+    json!({ "model": "claude-x", "max_tokens": 500, "system": SYSTEM, "thinking": { "type": "adaptive" }, "messages": messages })
+}
+
+/// A user's message, and some calls with results; each thought is signed.
+fn loop_of(calls: usize, tokens: usize) -> Vec<Value> {
+    let mut messages = vec![json!({ "role": "user", "content": "Look around." })];
+    for n in 0..calls {
+        let thought = json!({ "type": "thinking", "thinking": "hm", "signature": format!("s{n}") });
+        let call = json!({ "type": "tool_use", "id": format!("t{n}"), "name": "shell", "input": { "command": "ls" } });
+        messages.push(json!({ "role": "assistant", "content": [thought, call] }));
+        let result =
+            json!({ "type": "tool_result", "tool_use_id": format!("t{n}"), "content": words(n as u64, tokens) });
+        messages.push(json!({ "role": "user", "content": [result] }));
+    }
+    messages
+}
+
+#[tokio::test]
+async fn a_count_is_of_what_would_be_sent_and_leaves_no_trace() {
+    let (listener, proxy) = served(EVICTION).await;
+    let large = body(&loop_of(1, 3_000)).to_string();
+    let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", large.clone());
+    let (_, sent) = answered(&listener, &reply("200 OK", "application/json", r#"{"input_tokens":9}"#)).await;
+    assert!(sent.len() < large.len() / 2 && sent.contains("/_compactproxy/evicted/"));
+    assert!(counted.await.unwrap().ends_with(r#"{"input_tokens":9}"#));
+    // The result was not forwarded yet: its first sight is now, and looks the same.
+    let asked = ask(proxy.proxy_addr, "/v1/messages", large);
+    let (_, again) = answered(&listener, &done()).await;
+    assert_eq!(again, sent);
+    assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
+}
+
+#[tokio::test]
+async fn a_request_that_warms_the_cache_passes() {
+    let (listener, proxy) = served(EVICTION).await;
+    let mut warming = body(&loop_of(1, 3_000));
+    warming["max_tokens"] = json!(0);
+    let asked = ask(proxy.proxy_addr, "/v1/messages", warming.to_string());
+    let (_, sent) = answered(&listener, &done()).await;
+    assert_eq!(sent, warming.to_string());
+    // What is in the cache stays as it is.
+    warming["max_tokens"] = json!(100);
+    asked.await.unwrap();
+    let asked = ask(proxy.proxy_addr, "/v1/messages", warming.to_string());
+    assert_eq!(answered(&listener, &done()).await.1, warming.to_string());
+    asked.await.unwrap();
+}
+
+#[tokio::test]
+async fn of_too_many_bytes_the_oldest_pictures_go() {
+    let (listener, proxy) = served("[compaction]\n").await;
+    let picture = |n: usize| {
+        let data = format!("{n}{}", "A".repeat(60_000));
+        json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": data } })
+    };
+    let shown = |n: usize| json!({ "role": "user", "content": [picture(n), { "type": "text", "text": "Look." }] });
+    let seen = || json!({ "role": "assistant", "content": "Seen." });
+    let messages = [shown(0), seen(), shown(1), seen(), shown(2)];
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
+    let refusal = r#"{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#;
+    answered(&listener, &reply("413 Too Large", "application/json", refusal)).await;
+    let (_, sent) = answered(&listener, &done()).await;
+    let sent: Value = serde_json::from_str(&sent).unwrap();
+    let kinds: Vec<_> =
+        [0, 2, 4].iter().map(|at| sent["messages"][*at]["content"][0]["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["text", "text", "image"]);
+    let answer = asked.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("recovered"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_overflow_behind_the_first_events_is_mended_by_a_full_fold() {
+    let sections = "[compaction]\n[[window]]\nmodel = \"claude*\"\ninput = 30000\n";
+    let (listener, proxy) = served(sections).await;
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(6, 1_500)).to_string());
+    let events = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",\"content\":[]}}\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9000 tokens > 5000 maximum\"}}\n\n",
+    );
+    answered(&listener, &reply("200 OK", "text/event-stream", events)).await;
+    let (_, sent) = answered(&listener, &done()).await;
+    let sent: Value = serde_json::from_str(&sent).unwrap();
+    let roles: Vec<_> = sent["messages"].as_array().unwrap().iter().map(|message| message["role"].clone()).collect();
+    assert_eq!(roles, ["user"], "signed thinking of the turn in progress leaves nothing else");
+    let answer = asked.await.unwrap();
+    assert!(answer.contains("x-compactproxy-action: folded, recovered") && !answer.contains("too long"), "{answer}");
+}
+
+#[tokio::test]
+async fn where_the_providers_option_is_refused_only_the_full_fold_is_left() {
+    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
+                    [[window]]\nmodel = \"claude*\"\ninput = 8000\n";
+    let (listener, proxy) = served(sections).await;
+    let mut messages = loop_of(8, 1_200);
+    let own = body(&messages).to_string();
+    let asked = ask(proxy.proxy_addr, "/v1/messages", own.clone());
+    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block: bound to a different conversation"}}"#;
+    let (head, sent) = answered(&listener, &reply("400 Bad", "application/json", refusal)).await;
+    let thinking = serde_json::from_str::<Value>(&sent).unwrap()["thinking"].take();
+    assert_eq!(thinking["block_binding"]["prefix_mismatch_behavior"], "drop_block");
+    assert!(head.contains("anthropic-beta: some-beta,thinking-binding-controls-2026-08-01"), "{head}");
+    assert!(sent.contains("\"signature\""));
+    let (head, sent) = answered(&listener, &done()).await;
+    assert!(sent == own && head.contains("anthropic-beta: some-beta\r"), "the client's own goes out");
+    asked.await.unwrap();
+
+    messages.extend(loop_of(9, 1_200).drain(17..));
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
+    let (head, sent) = answered(&listener, &done()).await;
+    assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding") && !head.contains("binding-controls"));
+    assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
+}
