@@ -175,6 +175,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
     let key = exchange.headers.get(http::header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     json!({
         "index": index,
+        "target": exchange.target,
         "verdict": verdict,
         "origin": origin,
         // Made-up keys of a test on loopback.

@@ -273,7 +273,7 @@ impl Exchange<'_> {
         record.stage(Stage::Intake);
         let Some(mut work) = self.work(&parts, &intake, look).await else {
             return match look {
-                Look::Rewrite => self.unread(parts, &intake).await,
+                Look::Rewrite => self.unread(parts, &intake, record).await,
                 Look::Remember | Look::Away => {
                     let request = Request::from_parts(parts, intake.original());
                     drop(intake);

@@ -214,7 +214,7 @@ fn carries_media(conversation: &Conversation) -> bool {
     conversation.items.iter().any(|item| !item.facts.media.is_empty())
 }
 
-/// The features that a client asks for by header and that may change a model's window.
+/// The beta features that headers ask for; they may change a model's window.
 pub fn betas(headers: &HeaderMap) -> &str {
     headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
 }

@@ -21,6 +21,7 @@ use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
 use super::origin::{self, Incoming};
+use super::outcome::Record;
 use super::reply::Fault;
 use super::tenant::Identity;
 use super::{Additions, Exchange, learning};
@@ -56,13 +57,19 @@ impl Compactor {
 /// The least bytes of a body, asking for so much output, that may need more than to be passed on.
 fn floor(strategies: &Strategies, window: Option<Window>, output: u64) -> usize {
     let planned = floor_bytes(strategies, window);
-    let overflowing = window.filter(|_| strategies.recovery).map_or(u64::MAX, |window| window.input.min(window.total));
-    planned.min(usize::try_from(overflowing.saturating_sub(output)).unwrap_or(usize::MAX))
+    let Some(window) = window.filter(|_| strategies.recovery) else { return planned };
+    let overflowing = window.input.min(window.total).saturating_sub(output);
+    planned.min(usize::try_from(overflowing).unwrap_or(usize::MAX))
 }
 
 impl Exchange<'_> {
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
-    pub(super) async fn unread(&self, parts: Parts, intake: &Intake) -> Result<(Held, Additions), Fault> {
+    pub(super) async fn unread(
+        &self,
+        parts: Parts,
+        intake: &Intake,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
         let request = Request::from_parts(parts.clone(), intake.original());
         let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
         if answer.status().is_success() {
@@ -75,6 +82,7 @@ impl Exchange<'_> {
             };
             let Some(mut work) = looked else { return Ok((Held::untouched(answer), Additions::default())) };
             let held = self.settle((&parts, intake), &mut work, answer).await;
+            record.compacted(&work);
             let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
             Ok((held, Additions { notes: work.notes(), watch }))
         })

@@ -83,12 +83,13 @@ fn unstored(conversation: &Conversation) -> Option<Edit> {
 }
 
 impl Dialect {
-    /// A request of one user message. `store` is sent only where the client sent it, and on Responses.
-    pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
+    /// A request of one user message. `store` is sent only where the client sent it, and on Responses; `room`, the
+    /// tokens that are left for the answer, only where the API wants a number.
+    pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>, room: u64) -> Vec<u8> {
         match self {
             Self::Chat => chat_side::transcript_body(model, prompt, store),
             Self::Responses => responses_side::transcript_body(model, prompt),
-            Self::Messages => anthropic_side::transcript_body(model, prompt),
+            Self::Messages => anthropic_side::transcript_body(model, prompt, room),
         }
     }
 

@@ -83,8 +83,10 @@ fn the_output_of_a_warm_call_is_bounded_above_its_thinking() {
 
 #[test]
 fn a_transcript_has_an_output_limit_and_no_thinking() {
-    let body: Value = serde_json::from_slice(&transcript_body("m", "p")).unwrap();
-    assert_eq!(body, json!({ "model": "m", "max_tokens": 8192, "messages": [{ "role": "user", "content": "p" }] }));
+    for (room, most) in [(100_000, 8_192), (2_730, 2_730), (0, 1)] {
+        let body: Value = serde_json::from_slice(&transcript_body("m", "p", room)).unwrap();
+        assert_eq!(body, json!({ "model": "m", "max_tokens": most, "messages": [{ "role": "user", "content": "p" }] }));
+    }
 }
 
 /// A turn that is over, and one that has begun; the thinking of the first is left out, as far as `upto` items.
