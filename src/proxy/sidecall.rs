@@ -204,7 +204,7 @@ impl<'o> Caller<'o> {
         let learned = compactor.store.window(&key);
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
         let window = Window::resolve(config.window(&model, upstream), &model, learned);
-        // A third is left for the frame, the earlier summary, the answer, and the estimate's error.
+        // A third is left for the frame, the earlier summary, the answer (half of it), and the estimate's error.
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
         let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
@@ -213,7 +213,7 @@ impl<'o> Caller<'o> {
 
     /// One call with `prompt` as its only message.
     async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store));
+        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store, self.room / 4));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, self.other_headers()),

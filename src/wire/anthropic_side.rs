@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::conversation::Conversation;
 use super::side::Answer;
 
-/// Output tokens that a summary may take; the API wants a number.
+/// Most output tokens that a summary may take; the API wants a number, and counts it with the prompt.
 const MAX_TOKENS: u64 = 8_192;
 
-/// A request of one user message, without thinking.
-pub(super) fn transcript_body(model: &str, prompt: &str) -> Vec<u8> {
+/// A request of one user message, without thinking, for an answer of at most `room` tokens.
+pub(super) fn transcript_body(model: &str, prompt: &str, room: u64) -> Vec<u8> {
     let messages = json!([{ "role": "user", "content": prompt }]);
-    json!({ "model": model, "max_tokens": MAX_TOKENS, "messages": messages }).to_string().into_bytes()
+    json!({ "model": model, "max_tokens": room.clamp(1, MAX_TOKENS), "messages": messages }).to_string().into_bytes()
 }
 
 /// Whether nothing in the request keeps the model from one answer of plain text. Thinking does not: the

@@ -37,9 +37,15 @@ def is_answer_to(session, request):
 
 
 def refusals(session, requests):
-    """How many overflows the provider refused that were asked under the session's key."""
+    """How many calls under the session's key the provider refused for their length, the answer's included."""
     mine = (request for request in requests if request["authorization"] == f"Bearer {session.key}")
-    return sum(request["verdict"] == "overflow" for request in mine)
+    calls = (request for request in mine if request["origin"] == "agent" and not counts(request))
+    return sum(request["verdict"] in ("overflow", "budget") for request in calls)
+
+
+def counts(request):
+    """Whether it asks for nothing but its tokens."""
+    return request["target"].endswith("/count_tokens")
 
 
 def rule_stood(session, requests):
