@@ -18,6 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::compact::TextId;
 use crate::config::{Config, Problems};
+use crate::demo::request::Api;
 use crate::telemetry::subscriber::LogFormat;
 use crate::wire::Dialect;
 
@@ -53,9 +54,17 @@ enum Command {
     /// Print a text that was removed from a conversation.
     Evicted(EvictedArgs),
     /// Run a scripted agent through the proxy against an embedded provider: no key, no network.
-    Demo,
+    Demo(DemoArgs),
     /// Ask the local instance whether it is ready; for probes.
     Health(HealthArgs),
+}
+
+/// `demo`: which API the agent speaks.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct DemoArgs {
+    /// The wire API that the scripted agent speaks.
+    #[arg(long, value_enum, default_value_t = ApiName::Chat)]
+    api: ApiName,
 }
 
 /// `compact`: which dialect the body on stdin is in.
@@ -120,6 +129,17 @@ impl CompactArgs {
     }
 }
 
+impl DemoArgs {
+    /// The API as the demo has it.
+    fn api(self) -> Api {
+        match self.api {
+            ApiName::Chat => Api::Chat,
+            ApiName::Responses => Api::Responses,
+            ApiName::Messages => Api::Messages,
+        }
+    }
+}
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -174,7 +194,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Check) => check::run(&config),
         Some(Command::Compact(args)) => compact::run(config, args),
         Some(Command::Evicted(args)) => evicted::run(config, &args),
-        Some(Command::Demo) => demo::run(config),
+        Some(Command::Demo(args)) => demo::run(config, args),
         Some(Command::Health(args)) => health::run(args.admin.unwrap_or(config.server.admin_listen)),
     }
 }
@@ -224,8 +244,14 @@ mod tests {
     #[test]
     fn what_is_usage_and_what_is_not() {
         let id = "00112233445566778899aabbccddeeff";
-        for line in ["demo", "health", "health --admin 127.0.0.1:1", "compact --api messages", &format!("evicted {id}")]
-        {
+        for line in [
+            "demo",
+            "demo --api responses",
+            "health",
+            "health --admin 127.0.0.1:1",
+            "compact --api messages",
+            &format!("evicted {id}"),
+        ] {
             assert!(parse(line).is_ok(), "{line}");
         }
         for line in [
@@ -233,6 +259,7 @@ mod tests {
             "check",
             "compact",
             "compact --api gemini",
+            "demo --api gemini",
             "evicted",
             "evicted 0011",
             &format!("evicted {}", id.to_uppercase()),

@@ -4,20 +4,22 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Failure, serve};
-use crate::config::{Api, Config, Upstream};
+use super::{DemoArgs, Failure, serve};
+use crate::config::{self, Config, Upstream};
 use crate::demo::chart::Screen;
+use crate::demo::request::Api;
 use crate::demo::{self, Ending};
 use crate::server::Running;
 
 /// Runs the demonstration; fails unless every claim it prints held.
-pub fn run(config: Config) -> Result<(), Failure> {
+pub fn run(config: Config, args: DemoArgs) -> Result<(), Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::Runtime(error.to_string());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| failure(&error))?;
     let mut out = std::io::stdout().lock();
-    let ended =
-        runtime.block_on(demo::run(&mut out, Screen::of_stdout(), async |provider| start(config, provider).await));
+    let api = args.api();
+    let start = async |provider| start(config, api, provider).await;
+    let ended = runtime.block_on(demo::run(&mut out, Screen::of_stdout(), api, start));
     match ended {
         Ok(Ending::AllHeld) => Ok(()),
         Ok(Ending::SomeBroken) => Err(Failure::Runtime("not everything that the demo claims held".into())),
@@ -39,7 +41,7 @@ impl Drop for Guard {
 
 /// The given configuration on free ports, with the provider as its only upstream and its state in a
 /// temporary folder.
-async fn start(mut config: Config, provider: SocketAddr) -> Result<(SocketAddr, Guard), String> {
+async fn start(mut config: Config, api: Api, provider: SocketAddr) -> Result<(SocketAddr, Guard), String> {
     let folder = std::env::temp_dir().join(format!("compactproxy-demo-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -47,8 +49,11 @@ async fn start(mut config: Config, provider: SocketAddr) -> Result<(SocketAddr, 
     config.state.url = format!("sqlite://{}", folder.join("demo.db").display());
     let first = config.upstreams.first().ok_or("there is no upstream")?;
     let base_url = format!("http://{provider}/v1").parse().map_err(|error| format!("{error}"))?;
-    config.upstreams =
-        vec![Arc::new(Upstream { base_url, api: Api::Openai, prefix: None, api_key: None, ..(**first).clone() })];
+    let api = match api {
+        Api::Chat | Api::Responses => config::Api::Openai,
+        Api::Messages => config::Api::Anthropic,
+    };
+    config.upstreams = vec![Arc::new(Upstream { base_url, api, prefix: None, api_key: None, ..(**first).clone() })];
     let store = serve::store(&config).await.map_err(|failure| failure.to_string())?;
     let running = serve::start(config, store).map_err(|failure| failure.to_string())?;
     Ok((running.proxy_addr, Guard { _running: running, folder }))

@@ -12,6 +12,7 @@ use super::budget::Window;
 use super::evict::{Preview, clip};
 use super::head::{self, Source};
 use super::ledger::WHOLE_CHARS;
+use super::pins::Pinned;
 use super::plan::{Actions, Situation, load_under, merge};
 use super::rows::{Checkpoint, Cut, Known, Removed, Replacement};
 use super::trim::{Scope, assemble, edited, trim};
@@ -146,11 +147,12 @@ pub fn finish(situation: &Situation, goal: Goal, summary: Option<(usize, Source)
 
 /// Evictions of what went whole, arguments and results before the last group, without thresholds.
 fn trimmed(situation: &Situation) -> Option<Rung> {
-    let evicted = evicted(situation);
+    let pinned = Pinned::of(situation.conversation);
+    let evicted = evicted(situation, &pinned);
     let known = laid_over(situation, evicted.as_ref());
     let end = head::smallest_tail(situation).unwrap_or(0);
     let scope = Scope { arguments_upto: end, results_upto: end, protect: 0, arguments_gain: 0, results_gain: 0 };
-    match trim(&situation.with(&known), scope) {
+    match trim(&situation.with(&known), scope, &pinned) {
         Some(trim) => Some(on_top(situation, evicted.as_ref(), trim)),
         None => evicted,
     }
@@ -172,10 +174,10 @@ fn on_top(situation: &Situation, base: Option<&Rung>, trim: super::trim::Trim) -
 }
 
 /// Results over eviction's limit that were forwarded whole before, as edits of a checkpoint.
-fn evicted(situation: &Situation) -> Option<Rung> {
+fn evicted(situation: &Situation, pinned: &Pinned) -> Option<Rung> {
     let settings = situation.strategies.eviction.as_ref()?;
     let mut cuts = Vec::new();
-    for (item, replacements, texts) in situation.evictions(settings, situation.summarized()) {
+    for (item, replacements, texts) in situation.evictions(settings, situation.summarized(), pinned) {
         let chain = situation.conversation.items.get(item)?.chain;
         if situation.known.evictions.contains_key(&chain) {
             continue;

@@ -7,6 +7,7 @@ mod plan_mode;
 mod skill;
 mod todo;
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use super::excerpt::{excerpt, split_at_char};
@@ -160,6 +161,23 @@ fn clipped(text: &str, chars: usize) -> String {
         (_, "") => text.to_owned(),
         (start, _) if !text.contains('\n') => format!("{start}…"),
         _ => excerpt(text, chars * 3 / 4, chars / 4, "[… shortened here …]"),
+    }
+}
+
+/// What is pinned of a conversation, found when first asked for: all calls and results are read for it.
+pub struct Pinned<'c> {
+    conversation: &'c Conversation<'c>,
+    found: OnceCell<HashSet<(usize, usize)>>,
+}
+
+impl<'c> Pinned<'c> {
+    pub fn of(conversation: &'c Conversation<'c>) -> Self {
+        Self { conversation, found: OnceCell::new() }
+    }
+
+    /// Whether a slot of an item shows a pinned state.
+    pub fn holds(&self, item: usize, slot: usize) -> bool {
+        self.found.get_or_init(|| pinned_items(self.conversation)).contains(&(item, slot))
     }
 }
 

@@ -9,9 +9,10 @@ use crate::wire::{Conversation, Digest, Sight};
 use super::binding::{self, Binding};
 use super::budget::Budget;
 use super::evict::{Evictor, evictions};
+use super::pins::Pinned;
 use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
 use super::tokens::{PER_MESSAGE, Tokens};
-use super::{estimate, head, pins, trim};
+use super::{estimate, head, trim};
 
 /// Everything that planning looks at.
 #[derive(Clone, Copy)]
@@ -164,7 +165,8 @@ pub struct Load {
 pub fn plan(situation: &Situation) -> Proposal {
     let mut proposal = Proposal::default();
     let mut known = situation.known.clone();
-    first_sight(situation, &mut known, &mut proposal);
+    let pinned = Pinned::of(situation.conversation);
+    first_sight(situation, &mut known, &mut proposal, &pinned);
     if situation.conversation.sight() == Sight::Partial || situation.conversation.fields.managed {
         return proposal;
     }
@@ -179,7 +181,7 @@ pub fn plan(situation: &Situation) -> Proposal {
         bound_turn(&situation.with(&known), load, &mut proposal);
         return proposal;
     }
-    let trim = trim::planned(&situation.with(&known), load);
+    let trim = trim::planned(&situation.with(&known), load, &pinned);
     if let Some(trim) = trim.filter(|trim| situation.applies(&trim.checkpoint)) {
         proposal.actions = proposal.actions.and(trim.actions);
         proposal.texts.extend(trim.texts);
@@ -223,7 +225,7 @@ fn bound_turn(situation: &Situation, load: Load, proposal: &mut Proposal) {
 /// What would be evicted at first sight, for a request that asks nothing of the model.
 pub fn sighted(situation: &Situation) -> Vec<(Digest, Arc<Eviction>)> {
     let (mut known, mut proposal) = (situation.known.clone(), Proposal::default());
-    first_sight(situation, &mut known, &mut proposal);
+    first_sight(situation, &mut known, &mut proposal, &Pinned::of(situation.conversation));
     proposal.evictions
 }
 
@@ -236,10 +238,10 @@ impl Proposal {
 }
 
 /// Evicts oversized results that were never forwarded before.
-fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal) {
+fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal, pinned: &Pinned) {
     let Some(settings) = &situation.strategies.eviction else { return };
     let covered = known.active.as_deref().map_or(0, |checkpoint| checkpoint.covers);
-    for (index, replacements, texts) in situation.evictions(settings, known.seen.max(covered)) {
+    for (index, replacements, texts) in situation.evictions(settings, known.seen.max(covered), pinned) {
         let Some(item) = situation.conversation.items.get(index) else { continue };
         if known.evictions.contains_key(&item.chain) {
             continue;
@@ -256,15 +258,16 @@ fn first_sight(situation: &Situation, known: &mut Known, proposal: &mut Proposal
 
 impl Situation<'_> {
     /// The evictions that `settings` ask for from item `from` on, without those of pinned texts.
-    pub fn evictions(&self, settings: &EvictionSettings, from: usize) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
+    pub fn evictions(
+        &self,
+        settings: &EvictionSettings,
+        from: usize,
+        pinned: &Pinned,
+    ) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
         let evictor = Evictor { settings, key: self.key, tokens: self.tokens, folder: self.workspace };
         let mut found = evictions(self.conversation, from, &evictor);
-        if found.is_empty() {
-            return found;
-        }
-        let pinned = pins::pinned_items(self.conversation);
         for (item, replacements, _) in &mut found {
-            replacements.retain(|replacement| !pinned.contains(&(*item, replacement.slot)));
+            replacements.retain(|replacement| !pinned.holds(*item, replacement.slot));
         }
         found.retain(|(_, replacements, _)| !replacements.is_empty());
         found

@@ -1,15 +1,14 @@
 //! Trim checkpoints: old arguments truncated, older results pruned. No model call; each breaks the
 //! cached prefix once, so it must gain enough to pay for that.
 
-use std::cell::LazyCell;
-
 use crate::wire::{Role, SlotKind};
 
+use super::pins::Pinned;
 use super::plan::{Actions, Load, Shape, Situation, checkpoint};
 use super::prune::{Pruner, gain, prune};
 use super::rows::{Checkpoint, Cut, Level, Removed};
 use super::truncate::truncate;
-use super::{cuts, estimate, pins};
+use super::{cuts, estimate};
 
 /// A trim that pays, not yet activated.
 #[derive(Debug)]
@@ -34,8 +33,8 @@ pub struct Scope {
 }
 
 /// The trim that is due at this load, if one pays.
-pub fn planned(situation: &Situation, load: Load) -> Option<Trim> {
-    trim(situation, due(situation, load))
+pub fn planned(situation: &Situation, load: Load, pinned: &Pinned) -> Option<Trim> {
+    trim(situation, due(situation, load), pinned)
 }
 
 fn due(situation: &Situation, load: Load) -> Scope {
@@ -66,13 +65,11 @@ fn unread(situation: &Situation) -> usize {
 }
 
 /// Trims what `scope` allows and the sections in force offer.
-pub fn trim(situation: &Situation, scope: Scope) -> Option<Trim> {
+pub fn trim(situation: &Situation, scope: Scope, pinned: &Pinned) -> Option<Trim> {
     let from = situation.summarized();
     let standing = |item, slot| estimate::standing(situation.conversation, situation.known, (item, slot));
     let gain = |cuts: &[Cut]| gain(situation.conversation, cuts, situation.tokens, &standing);
-    // Reads all calls and results: only where there is something to cut.
-    let pinned = LazyCell::new(|| pins::pinned_items(situation.conversation));
-    let free = |cut: &Cut| !edited(situation, cut) && !pinned.contains(&(cut.item, cut.replacement.slot));
+    let free = |cut: &Cut| !edited(situation, cut) && !pinned.holds(cut.item, cut.replacement.slot);
     let (mut cuts, mut actions) = (Vec::new(), Actions::default());
     let bound = Bound::of(situation, from, scope);
     if let Some(settings) = &situation.strategies.truncate

@@ -9,33 +9,30 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::answer::{ToolCall, Usage};
-use super::completion::{self, Completion};
-use super::request::STEP_HEADER;
+use super::answer::Usage;
+use super::client::{self, Ask, Heard};
+use super::completion::error_message;
+use super::request::{Api, STEP_HEADER};
 use super::session::Session;
+
+pub use super::client::Mode;
 
 /// Header with what a proxy did to the request, comma-separated.
 pub const ACTION_HEADER: &str = "x-compactproxy-action";
-
-/// How the agent wants its answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Stream,
-    Whole,
-}
 
 /// An agent with its settings.
 #[derive(Debug, Clone)]
 pub struct Agent {
     /// As `OPENAI_BASE_URL`: without a slash at the end.
     pub base_url: String,
+    pub api: Api,
     pub model: String,
-    /// Sent as a bearer token.
+    /// Sent as a bearer token, or as the API has it.
     pub key: String,
     pub mode: Mode,
-    /// Sent as `max_completion_tokens`.
+    /// Most tokens of an answer.
     pub max_output: Option<u64>,
     pub session: Arc<Session>,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -46,7 +43,7 @@ pub struct Agent {
 pub struct Turn {
     /// Length of the request's body.
     pub request_bytes: usize,
-    /// How many messages of the history it carried.
+    /// How many messages (or items) of the history it carried.
     pub messages: usize,
     pub headers: HeaderMap,
     pub usage: Usage,
@@ -75,7 +72,7 @@ pub struct Death {
 pub struct Run {
     pub turns: Vec<Turn>,
     pub outcome: Outcome,
-    /// All messages, as JSON, in order.
+    /// All messages (or items), as JSON, in order.
     pub history: Vec<String>,
 }
 
@@ -83,6 +80,7 @@ impl Agent {
     pub fn new(base_url: String, session: Arc<Session>) -> Self {
         Self {
             base_url,
+            api: Api::Chat,
             model: super::MODEL.to_owned(),
             key: "demo-key".to_owned(),
             mode: Mode::Stream,
@@ -95,10 +93,7 @@ impl Agent {
     /// Runs the session to its end or to the first error. `before` is told the number of each model
     /// call, counted from one, before it is made.
     pub async fn run(&self, mut before: impl FnMut(usize)) -> Run {
-        let opening = [
-            json!({"role": "system", "content": self.session.system}),
-            json!({"role": "user", "content": self.session.opening}),
-        ];
+        let opening = client::of(self.api).opening(&self.session);
         let mut run = Run {
             turns: Vec::new(),
             outcome: Outcome::Finished,
@@ -112,9 +107,9 @@ impl Agent {
             let body = self.body(&run.history);
             let (request_bytes, messages) = (body.len(), run.history.len());
             match self.call(step, body).await {
-                Ok((headers, completion)) => {
-                    run.turns.push(Turn { request_bytes, messages, headers, usage: completion.usage });
-                    if !self.digest(step, completion, &mut run.history) {
+                Ok((headers, heard)) => {
+                    run.turns.push(Turn { request_bytes, messages, headers, usage: heard.usage });
+                    if !self.digest(step, &heard, &mut run.history) {
                         return run;
                     }
                 }
@@ -126,34 +121,24 @@ impl Agent {
         }
     }
 
-    /// The request; the messages stand last and keep their bytes from call to call.
     fn body(&self, history: &[String]) -> Bytes {
-        let mut head = json!({"model": self.model, "tools": self.session.tools});
-        if let Some(object) = head.as_object_mut() {
-            if self.mode == Mode::Stream {
-                object.insert("stream".to_owned(), true.into());
-                object.insert("stream_options".to_owned(), json!({"include_usage": true}));
-            }
-            if let Some(limit) = self.max_output {
-                object.insert("max_completion_tokens".to_owned(), limit.into());
-            }
-        }
-        let head = head.to_string();
-        let head = head.strip_suffix('}').unwrap_or(&head);
-        format!("{head},\"messages\":[{}]}}", history.join(",")).into()
+        let Self { model, session, mode, max_output, .. } = self;
+        let ask = Ask { model, session, history, mode: *mode, max_output: *max_output };
+        client::of(self.api).body(&ask).into()
     }
 
-    async fn call(&self, step: usize, body: Bytes) -> Result<(HeaderMap, Completion), (u16, String)> {
-        let sent = self.send(Method::POST, "chat/completions", step, body).await;
+    async fn call(&self, step: usize, body: Bytes) -> Result<(HeaderMap, Heard), (u16, String)> {
+        let client = client::of(self.api);
+        let sent = self.send(Method::POST, client.path(), step, body).await;
         let (status, headers, body) = sent.map_err(|message| (0, message))?;
         if status != StatusCode::OK {
-            return Err((status.as_u16(), completion::error_message(&body)));
+            return Err((status.as_u16(), error_message(&body)));
         }
         let read = match self.mode {
-            Mode::Stream => completion::from_stream(&body),
-            Mode::Whole => completion::from_json(&body),
+            Mode::Stream => client.read_stream(&body),
+            Mode::Whole => client.read_whole(&body),
         };
-        read.map(|completion| (headers, completion)).map_err(|message| (status.as_u16(), message))
+        read.map(|heard| (headers, heard)).map_err(|message| (status.as_u16(), message))
     }
 
     /// Gets a URL with the agent's own credential.
@@ -166,13 +151,10 @@ impl Agent {
     }
 
     fn request(&self, method: Method, url: &str, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
-        Request::builder()
-            .method(method)
-            .uri(url)
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.key))
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .map_err(|error| error.to_string())
+        let request = Request::builder().method(method).uri(url).header(header::CONTENT_TYPE, "application/json");
+        let credential = client::of(self.api).credential(&self.key).into_iter();
+        let request = credential.fold(request, |request, (name, value)| request.header(name, value));
+        request.body(Full::new(body)).map_err(|error| error.to_string())
     }
 
     async fn send(
@@ -191,21 +173,17 @@ impl Agent {
     }
 
     /// Takes an answer into the history and does what it asks for; false: the session is over.
-    fn digest(&self, step: usize, completion: Completion, history: &mut Vec<String>) -> bool {
-        history.push(completion.message().to_string());
-        for call in &completion.calls {
-            let content = self.session.execute(step, call);
-            history.push(json!({"role": "tool", "tool_call_id": call.id, "content": content}).to_string());
+    fn digest(&self, step: usize, heard: &Heard, history: &mut Vec<String>) -> bool {
+        let client = client::of(self.api);
+        history.extend(heard.items.iter().map(Value::to_string));
+        if !heard.calls.is_empty() {
+            let results = heard.calls.iter().map(|call| (call, self.session.execute(step, call)));
+            history.extend(client.results(&results.collect::<Vec<_>>()).iter().map(Value::to_string));
+            return true;
         }
-        let user = self.session.steps.get(step).and_then(|step| step.then.as_ref());
-        match user {
-            _ if !completion.calls.is_empty() => true,
-            Some(text) => {
-                history.push(json!({"role": "user", "content": text}).to_string());
-                true
-            }
-            None => false,
-        }
+        let typed = self.session.steps.get(step).and_then(|step| step.then.as_ref());
+        history.extend(typed.map(|text| client.user(text).to_string()));
+        typed.is_some()
     }
 }
 
@@ -214,15 +192,5 @@ impl Turn {
     pub fn actions(&self) -> impl Iterator<Item = &str> {
         let values = self.headers.get_all(ACTION_HEADER).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
-    }
-}
-
-impl Completion {
-    fn message(&self) -> Value {
-        let mut message = json!({"role": "assistant", "content": self.text});
-        if let (false, Some(object)) = (self.calls.is_empty(), message.as_object_mut()) {
-            object.insert("tool_calls".to_owned(), self.calls.iter().map(ToolCall::json).collect());
-        }
-        message
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::WINDOW;
 use super::account::{ASSUMED, Account};
 use super::agent::{Outcome, Run, Turn};
+use super::request::Api;
 use super::rules::Violation;
 use super::trace::{Event, Passage};
 
@@ -16,13 +17,14 @@ const LEAST_CACHED: u64 = 50;
 /// All that was observed.
 #[derive(Debug, Clone)]
 pub struct Evidence {
+    pub api: Api,
     /// How the session ended without the proxy.
     pub direct: Outcome,
     /// Tokens of the whole history at each call.
     pub raw: Vec<u64>,
     /// What the session would have cost in a window without end.
     pub baseline: Account,
-    /// The agent's history is the one it would have had in a window without end.
+    /// The agent's history is the one it would have had in a window without end, but for the provider's stamps.
     pub same_history: bool,
     pub run: Run,
     pub passages: Vec<Passage>,
@@ -104,7 +106,7 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
             run.finished() && run.turns.len() == turns && turns >= 30,
             format!("with compactproxy the agent made all {turns} calls and saw no error"),
         ),
-        claim(evidence.same_history, "the agent's own history is byte for byte what it would have been".to_owned()),
+        claim(evidence.same_history, format!("the agent's own history is {}", as_expected(evidence.api))),
         claim(evidence.violations.is_empty(), "the strict provider found no broken rule in any request".to_owned()),
         claim(counts.evicted > 0 && said("evicted"), format!("{} oversized results were evicted", counts.evicted)),
         claim(counts.truncated > 0 && said("truncated"), format!("{} past calls were truncated", counts.truncated)),
@@ -138,6 +140,15 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
         ),
         claim(evidence.elapsed < TIME, format!("all this took {:.1} s", evidence.elapsed.as_secs_f64())),
     ]
+}
+
+/// What is said of a history that is as it should be.
+fn as_expected(api: Api) -> &'static str {
+    match api {
+        Api::Chat => "byte for byte what it would have been",
+        Api::Responses => "what it would have been, but for the provider's ids and encrypted texts",
+        Api::Messages => "what it would have been, but for the provider's signatures",
+    }
 }
 
 #[cfg(test)]

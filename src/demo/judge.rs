@@ -154,6 +154,7 @@ impl Shared {
 
     pub(super) fn record_denied(&self, received: Received, denied: &Denied) {
         let (verdict, prompt) = match denied {
+            Denied::Violation(violation) if violation.rule.is_empty() => (Verdict::Unsupported, 0),
             Denied::Violation(violation) => {
                 lock(&self.violations).push(violation.clone());
                 (Verdict::Violated(violation.rule), 0)

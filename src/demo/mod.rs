@@ -8,6 +8,7 @@ pub mod answer;
 pub mod cache;
 pub mod chart;
 pub mod claims;
+pub mod client;
 pub mod completion;
 pub mod content;
 pub mod encoding;
@@ -39,7 +40,9 @@ use self::account::Account;
 use self::agent::{Agent, Outcome, Run};
 use self::chart::Screen;
 use self::claims::{Evidence, ReadBack};
+use self::client::Part;
 use self::provider::{Exchange, Origin, Provider, Settings, Verdict};
+use self::request::Api;
 use self::session::{RULE, Session, coding_session};
 use self::window::Limit;
 
@@ -68,41 +71,45 @@ pub enum DemoError {
     Proxy(String),
 }
 
-/// Plays the session without a proxy and with one, and writes to `out` what came of it.
+/// Plays the session in `api` without a proxy and with one, and writes to `out` what came of it.
 /// `start_proxy` is given the provider's address (its API is under `/v1`) and returns the proxy's,
 /// with whatever must stay alive for it to run.
 pub async fn run<G>(
     out: &mut impl Write,
     screen: Screen,
+    api: Api,
     start_proxy: impl AsyncFnOnce(SocketAddr) -> Result<(SocketAddr, G), String>,
 ) -> Result<Ending, DemoError> {
     let began = Instant::now();
     let session = Arc::new(coding_session());
-    report::introduce(out, &session)?;
+    report::introduce(out, api, &session)?;
 
-    let small = provider(&session, Limit::of(WINDOW)).await?;
-    let direct = agent(&small.base_url(), &session).run(|_| {}).await;
+    let small = provider(&session, limit(api, WINDOW)).await?;
+    let direct = agent(&small.base_url(), api, &session).run(|_| {}).await;
     let refused = small.completions().last().map_or(0, |last| last.usage.prompt);
     report::without(out, screen, &direct.outcome, refused)?;
 
     let endless = provider(&session, Limit::default()).await?;
-    let whole = agent(&endless.base_url(), &session).run(|_| {}).await;
+    let whole = agent(&endless.base_url(), api, &session).run(|_| {}).await;
 
-    let real = provider(&session, Limit::of(WINDOW)).await?;
+    let real = provider(&session, limit(api, WINDOW)).await?;
     let (addr, guard) = start_proxy(real.addr()).await.map_err(DemoError::Proxy)?;
-    let proxied = agent(&format!("http://{addr}/v1"), &session);
+    let proxied = agent(&format!("http://{addr}/v1"), api, &session);
     let mut shrunk = None;
-    let run = proxied.run(|turn| shrink(&real, turn, &mut shrunk)).await;
+    let run = proxied.run(|turn| shrink(&real, api, turn, &mut shrunk)).await;
     let exchanges = real.completions();
     let read_back = read_back(&proxied, addr, &exchanges).await;
     drop(guard);
 
+    let client = client::of(api);
+    let unstamped = |run: &Run| client::unstamped(client, &run.history);
     let evidence = Evidence {
+        api,
         direct: direct.outcome,
         raw: endless.completions().iter().map(|exchange| exchange.usage.prompt).collect(),
         baseline: Account::of(&endless.completions()),
-        same_history: run.history == whole.history && whole.outcome == Outcome::Finished,
-        passages: trace::passages(&run, &exchanges),
+        same_history: unstamped(&run) == unstamped(&whole) && whole.outcome == Outcome::Finished,
+        passages: trace::passages(client, &run, &exchanges),
         proxied: Account::of(&exchanges),
         side: Account::of(exchanges.iter().filter(|exchange| exchange.origin == Origin::SideCall)),
         refused: exchanges.iter().filter(|exchange| exchange.verdict == Verdict::Overflow).count(),
@@ -122,14 +129,25 @@ async fn provider(session: &Session, limit: Limit) -> io::Result<Provider> {
     Provider::start(Settings { limit, models, behaviour: session.behaviour(), ..Settings::default() }).await
 }
 
-fn agent(base_url: &str, session: &Arc<Session>) -> Agent {
-    Agent::new(base_url.to_owned(), session.clone())
+fn agent(base_url: &str, api: Api, session: &Arc<Session>) -> Agent {
+    let mut agent = Agent::new(base_url.to_owned(), session.clone());
+    agent.api = api;
+    agent
+}
+
+/// A window of so many tokens. The newest models of Messages take any `max_tokens`, and answer as far as there is
+/// room.
+fn limit(api: Api, window: u64) -> Limit {
+    match api {
+        Api::Chat | Api::Responses => Limit::of(window),
+        Api::Messages => Limit { input: Some(window), total: None },
+    }
 }
 
 /// Providers move models to other machines without telling: late in the session the window becomes
 /// smaller than what was announced, at a moment when the next prompts will not fit. No trigger can
 /// foresee that, only recovery helps.
-fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
+fn shrink(provider: &Provider, api: Api, turn: usize, shrunk: &mut Option<(usize, u64)>) {
     if turn < SHRINK_FROM || shrunk.is_some() {
         return;
     }
@@ -138,7 +156,7 @@ fn shrink(provider: &Provider, turn: usize, shrunk: &mut Option<(usize, u64)>) {
     let last = last.map_or(0, |exchange| exchange.usage.prompt);
     if SHRINK_AT.contains(&last) {
         let window = (last + 1).next_multiple_of(1_024);
-        provider.set_limit(Limit::of(window));
+        provider.set_limit(limit(api, window));
         *shrunk = Some((turn, window));
     }
 }
@@ -153,7 +171,7 @@ fn without_rule(exchanges: &[Exchange]) -> usize {
 /// Reads the long log back by the pointer that was sent in its place.
 async fn read_back(agent: &Agent, proxy: SocketAddr, exchanges: &[Exchange]) -> ReadBack {
     let Some(original) = agent.session.long_log() else { return ReadBack::NoPointer };
-    let Some(pointer) = exchanges.iter().find_map(|exchange| pointer(&exchange.body, original)) else {
+    let Some(pointer) = exchanges.iter().find_map(|exchange| pointer(agent.api, &exchange.body, original)) else {
         return ReadBack::NoPointer;
     };
     match agent.fetch(&format!("http://{proxy}{pointer}")).await {
@@ -165,15 +183,17 @@ async fn read_back(agent: &Agent, proxy: SocketAddr, exchanges: &[Exchange]) -> 
     }
 }
 
-/// The path behind which a text is kept, from the first message that begins as it does but is shorter.
-fn pointer(body: &[u8], original: &str) -> Option<String> {
+/// The path behind which a text is kept, from the first result that begins as it does but is shorter.
+fn pointer(api: Api, body: &[u8], original: &str) -> Option<String> {
     let body: serde_json::Value = serde_json::from_slice(body).ok()?;
     let start: String = original.chars().take(200).collect();
-    let texts = request::messages(&body).iter().map(request::text_of);
-    let mut replaced = texts.filter(|text| text.len() < original.len() && text.contains(&start));
-    replaced.find_map(|text| {
+    let client = client::of(api);
+    let mut parts = request::list(&body, client.list()).iter().flat_map(|item| client.parts(item));
+    parts.find_map(|part| {
+        let Part::Result { text, .. } = part else { return None };
+        let replaced = text.len() < original.len() && text.contains(&start);
         let path = "/_compactproxy/evicted/";
-        let (_, id) = text.split_once(path)?;
+        let (_, id) = text.split_once(path).filter(|_| replaced)?;
         let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
         Some(format!("{path}{id}"))
     })

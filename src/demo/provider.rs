@@ -64,6 +64,8 @@ pub enum Verdict {
     Overflow,
     /// Prompt and requested output together reach the limit.
     Budget,
+    /// Asks for what the provider does not do (`thread`): no rule is broken.
+    Unsupported,
     /// Well-formed, and only its tokens were asked for.
     Counted,
     /// Asks nothing of the model: models, unknown paths, the opening of a socket.

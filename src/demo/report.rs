@@ -7,12 +7,15 @@ use super::account::ASSUMED;
 use super::agent::Outcome;
 use super::chart::{Paint, Screen, chart};
 use super::claims::{Counts, Evidence, ReadBack, claims};
+use super::completion::error_message;
+use super::request::Api;
 use super::session::{RULE, Session};
 use super::trace::Event;
 
 /// Before anything runs.
-pub fn introduce(out: &mut impl Write, session: &Session) -> io::Result<()> {
-    writeln!(out, "compactproxy demo: no key, no network; the provider's window is {} tokens.\n", grouped(WINDOW))?;
+pub fn introduce(out: &mut impl Write, api: Api, session: &Session) -> io::Result<()> {
+    writeln!(out, "compactproxy demo: {}; no key, no network.", api.name())?;
+    writeln!(out, "The provider's window is {} tokens.\n", grouped(WINDOW))?;
     writeln!(out, "The session: {} model calls in a repository. The user says at its start:", session.steps.len())?;
     writeln!(out, "  \"{RULE}\"\n")
 }
@@ -52,6 +55,10 @@ pub fn with(out: &mut impl Write, screen: Screen, evidence: &Evidence) -> io::Re
     }
     if let ReadBack::Failed(why) = &evidence.read_back {
         writeln!(out, "\n   Reading back failed: {why}")?;
+    }
+    for violation in &evidence.violations {
+        let text = format!("broken rule {}: {}", violation.rule, error_message(violation.body.to_string().as_bytes()));
+        writeln!(out, "\n{}", wrapped(&text, screen.width.saturating_sub(3), "   "))?;
     }
     writeln!(out, "\n3. Checked")?;
     for claim in claims(evidence) {
@@ -113,11 +120,15 @@ fn table(out: &mut impl Write, evidence: &Evidence) -> io::Result<()> {
         grouped(evidence.raw.iter().copied().max().unwrap_or_default()),
     )?;
     row("from the prompt cache", format!("{} %", all.cached_share()), format!("{} %", endless.cached_share()))?;
-    row("tokens written", grouped(all.output), grouped(endless.output))?;
+    if endless.written > 0 {
+        row("written to the cache", grouped(all.written), grouped(endless.written))?;
+    }
+    row("tokens generated", grouped(all.output), grouped(endless.output))?;
     row("cost", format!("${:.2}", all.cost(ASSUMED)), format!("${:.2}", endless.cost(ASSUMED)))?;
+    let written = if endless.written > 0 { format!("to the cache ${:.2}, ", ASSUMED.written) } else { String::new() };
     writeln!(
         out,
-        "   (assumed per million tokens: input ${}, cached ${}, output ${})",
+        "   (assumed per million tokens: input ${}, cached ${}, {written}output ${})",
         ASSUMED.input, ASSUMED.cached, ASSUMED.output
     )?;
     writeln!(

@@ -27,6 +27,17 @@ pub enum Ids {
     Own,
 }
 
+impl Api {
+    /// What its makers call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "OpenAI Chat Completions",
+            Self::Responses => "OpenAI Responses",
+            Self::Messages => "Anthropic Messages",
+        }
+    }
+}
+
 /// What is wanted of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {

@@ -43,7 +43,7 @@ pub enum Empty {
 /// A broken rule and the answer it gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
-    /// The rule's id in the list of invariants: `C1`, `D3`, …
+    /// The rule's id in the list of invariants: `C1`, `D3`, …; empty: the request is refused, but breaks none.
     pub rule: &'static str,
     pub status: u16,
     pub body: Value,

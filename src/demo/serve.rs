@@ -19,11 +19,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::answer::Usage;
 use super::cache::PromptCache;
 use super::encoding::{self, Encoding};
-use super::judge::Denied;
+use super::judge::{Denied, Turn};
 use super::provider::{Exchange, Origin, Settings, Verdict};
 use super::request::Api;
 use super::responses::store::Store;
 use super::rules::{self, Violation};
+use super::script::Reply;
 use super::surfaces::Refused;
 use super::window::{Counter, Limit};
 use super::{messages, reply, responses, socket};
@@ -231,7 +232,10 @@ impl Shared {
     /// `…/responses/compact`: the input's messages of users, and one item for all else.
     async fn compact(&self, received: Received) -> io::Result<Response<Body>> {
         match self.turn(received, None).await {
-            Ok(turn) => json_response(200, &responses::compacted(&turn.request, turn.usage)),
+            Ok(Turn { reply: Reply::Say(answer), request, usage }) => {
+                json_response(200, &responses::compacted(&answer, &request, usage))
+            }
+            Ok(turn) => reply::send(turn.reply, &turn.request, turn.usage, Encoding::Identity).await,
             Err(denied) => self.deny(&denied).await,
         }
     }

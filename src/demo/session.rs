@@ -164,11 +164,14 @@ fn finding() -> Vec<Step> {
 
 fn fixing() -> Vec<Step> {
     vec![
-        step("A module of its own for the keys.", [write("src/idempotency.rs", 44)]),
-        step("Settlement claims by key before it posts.", [write("src/settle.rs", 46)]),
-        step("The retry loop passes the key on.", [write("src/retry.rs", 40)]),
+        step(
+            "First a test that shows it, and a module of its own for the keys.",
+            [write("tests/late_retry.rs", 34), write("src/idempotency.rs", 36)],
+        ),
+        step("Settlement claims by key before it posts.", [write("src/settle.rs", 40)]),
+        step("The retry loop passes the key on.", [write("src/retry.rs", 34)]),
         step("Hooking it up.", [edit("src/lib.rs", "mod ledger;", "mod idempotency;\nmod ledger;")]),
-        step("A test for the late retry.", [write("tests/late_retry.rs", 30)]),
+        step("Does it build?", [run("cargo check --workspace", green("cargo check", 20))]),
         step(
             "Does it pass? With all output, to see the order of things.",
             [run("cargo test --workspace -- --nocapture", test_log("unittests src/lib.rs", 300_000, NEEDLE))],
@@ -178,6 +181,7 @@ fn fixing() -> Vec<Step> {
             [edit("src/retry.rs", "let key = Key::new();", "let key = Key::of(&order);")],
         ),
         step("Again.", [run("cargo test settle", green("tests/settle.rs", 180))]),
+        step("Is the key made anew anywhere else?", [grep("Key::new", 6)]),
         step("Second point done.", [todos(2)]),
         reports(
             "Retries are idempotent now: a posting is claimed by its key before it is made, and the late retry finds it \

@@ -6,8 +6,9 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::agent::Run;
+use super::client::{Client, Part};
 use super::provider::{Exchange, Origin, Verdict};
-use super::request::{STEP_HEADER, messages, text_of, tool_calls};
+use super::request::{STEP_HEADER, list};
 
 /// Something that happened to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,19 +35,20 @@ pub struct Passage {
 }
 
 /// The agent's calls as they arrived, one for each turn of `run`.
-pub fn passages(run: &Run, exchanges: &[Exchange]) -> Vec<Passage> {
+pub fn passages(client: &dyn Client, run: &Run, exchanges: &[Exchange]) -> Vec<Passage> {
     let mut by_step: HashMap<usize, Vec<&Exchange>> = HashMap::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.origin == Origin::Agent) {
         let step = exchange.headers.get(STEP_HEADER).and_then(|step| step.to_str().ok()?.parse().ok());
         by_step.entry(step.unwrap_or(usize::MAX)).or_default().push(exchange);
     }
-    let history: Vec<Value> = run.history.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+    let items = run.history.iter().map(|text| serde_json::from_str(text).unwrap_or(Value::Null));
+    let history: Vec<Vec<Part>> = items.map(|item| client.parts(&item)).collect();
     let mut seen = Seen::default();
     let steps = run.turns.iter().enumerate();
     let passages = steps.map(|(step, turn)| {
         let arrived = by_step.get(&step).map(Vec::as_slice).unwrap_or_default();
-        let raw = history.get(..turn.messages).unwrap_or_default();
-        passage(raw, arrived, &mut seen)
+        let raw = history.get(..turn.messages).unwrap_or_default().concat();
+        passage(client, &raw, arrived, &mut seen)
     });
     passages.collect()
 }
@@ -60,21 +62,22 @@ struct Seen {
     summarized: HashSet<String>,
 }
 
-fn passage(raw: &[Value], arrived: &[&Exchange], seen: &mut Seen) -> Passage {
+fn passage(client: &dyn Client, raw: &[Part], arrived: &[&Exchange], seen: &mut Seen) -> Passage {
     let Some(accepted) = arrived.iter().find(|exchange| exchange.verdict == Verdict::Accepted) else {
         return Passage::default();
     };
-    let body = accepted.json();
-    let mut events = shortened(raw, messages(&body), seen);
+    let remaining: Vec<Part> =
+        list(&accepted.json(), client.list()).iter().flat_map(|item| client.parts(item)).collect();
+    let mut events = shortened(raw, &remaining, seen);
     let (sent, cached) = (accepted.usage.prompt, accepted.usage.cached);
     let refused = arrived.iter().find(|exchange| exchange.verdict == Verdict::Overflow);
     events.extend(refused.map(|refused| Event::Recovered { refused: refused.usage.prompt, accepted: sent }));
     Passage { sent, cached, events }
 }
 
-fn shortened(raw: &[Value], sent: &[Value], seen: &mut Seen) -> Vec<Event> {
+fn shortened(raw: &[Part], sent: &[Part], seen: &mut Seen) -> Vec<Event> {
     let results: HashMap<&str, usize> = sent.iter().filter_map(result).collect();
-    let remaining: HashMap<&str, usize> = sent.iter().flat_map(tool_calls).filter_map(arguments).collect();
+    let remaining: HashMap<&str, usize> = sent.iter().filter_map(arguments).collect();
     let mut events = Vec::new();
     let (mut pruned, mut truncated) = (Sum::default(), Sum::default());
     for (id, before) in raw.iter().filter_map(result) {
@@ -89,7 +92,7 @@ fn shortened(raw: &[Value], sent: &[Value], seen: &mut Seen) -> Vec<Event> {
             pruned.add(before, after);
         }
     }
-    let calls = raw.iter().flat_map(tool_calls).filter_map(arguments);
+    let calls = raw.iter().filter_map(arguments);
     let mut summarized = 0;
     for (id, before) in calls {
         match remaining.get(id) {
@@ -128,21 +131,27 @@ impl Sum {
 }
 
 /// Id and length in characters of a tool result.
-fn result(message: &Value) -> Option<(&str, usize)> {
-    let id = message.get("tool_call_id")?.as_str()?;
-    Some((id, text_of(message).chars().count()))
+fn result(part: &Part) -> Option<(&str, usize)> {
+    match part {
+        Part::Result { id, text } => Some((id, text.chars().count())),
+        Part::Call { .. } => None,
+    }
 }
 
 /// Id and length in characters of a call's arguments.
-fn arguments(call: &Value) -> Option<(&str, usize)> {
-    let text = call.pointer("/function/arguments")?.as_str()?;
-    Some((call.get("id")?.as_str()?, text.chars().count()))
+fn arguments(part: &Part) -> Option<(&str, usize)> {
+    match part {
+        Part::Call { id, arguments, .. } => Some((id, arguments.chars().count())),
+        Part::Result { .. } => None,
+    }
 }
 
-fn tool_of(raw: &[Value], id: &str) -> String {
-    let mut calls = raw.iter().flat_map(tool_calls);
-    let call = calls.find(|call| call.get("id").and_then(Value::as_str) == Some(id));
-    call.and_then(|call| call.pointer("/function/name")?.as_str()).unwrap_or("a tool").to_owned()
+fn tool_of(raw: &[Part], of: &str) -> String {
+    let tool = raw.iter().find_map(|part| match part {
+        Part::Call { id, tool, .. } if id == of => Some(tool),
+        _ => None,
+    });
+    tool.map_or("a tool", String::as_str).to_owned()
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! nothing was sent to the client and only for a reason that can be mended.
 
 use http::request::Parts;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
 
 use super::Exchange;
 use super::compaction::Compactor;
@@ -24,17 +25,25 @@ struct Call<'c> {
 impl Exchange<'_> {
     /// The first attempt, and a second one where the first was refused for a reason that can be mended.
     pub(super) async fn attempts(&self, parts: &Parts, intake: &Intake, work: &mut Work) -> Result<Held, Fault> {
-        let (step, first) = self.try_once(parts, intake, work).await?;
-        let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return Ok(first) };
+        let answer = self.send(parts, intake, work).await?;
+        Ok(self.settle((parts, intake), work, answer).await)
+    }
+
+    /// What follows from the answer to the first attempt.
+    pub(super) async fn settle(
+        &self,
+        (parts, intake): (&Parts, &Intake),
+        work: &mut Work,
+        answer: Response<Incoming>,
+    ) -> Held {
+        let (step, first) = self.judge(work, answer).await;
+        let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
         match step {
-            Step::Hold | Step::Release => Ok(first),
-            Step::Recover(verdict) if work.recovers() => Ok(self.compacted(&call, work, verdict, first).await),
-            Step::Recover(_) => match refused(work, first.answer.status()) {
-                true => Ok(self.original(&call, work, first).await),
-                false => Ok(first),
-            },
-            Step::Rejected(_) => Ok(self.original(&call, work, first).await),
+            Step::Hold | Step::Release => first,
+            Step::Recover(verdict) if work.recovers() => self.compacted(&call, work, verdict, first).await,
+            Step::Recover(_) if !refused(work, first.answer.status()) => first,
+            Step::Recover(_) | Step::Rejected(_) => self.original(&call, work, first).await,
         }
     }
 
@@ -97,17 +106,26 @@ impl Exchange<'_> {
         }
     }
 
-    /// One attempt with the body that `work` has now, held back as far as that may end in another one: an
-    /// error always, a success only where the prompt could be too long.
     async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
+        let answer = self.send(parts, intake, work).await?;
+        Ok(self.judge(work, answer).await)
+    }
+
+    /// Sends the body that `work` has now.
+    async fn send(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<Response<Incoming>, Fault> {
         let request = Request::from_parts(work.head(parts), work.body(intake));
-        let answer = self.attempt(request, work.body_headers()).await?;
+        self.attempt(request, work.body_headers()).await
+    }
+
+    /// Holds an answer back as far as that may end in another attempt: an error always, a success only where
+    /// the prompt could be too long.
+    async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
         let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
         let held = work.may_overflow || work.recovers() && !status.is_success();
         match held || refused(work, status) {
-            true => Ok(hold(answer, sent, self.shard.proxy.hold_time).await),
-            false => Ok((Step::Release, Held::untouched(answer))),
+            true => hold(answer, sent, self.shard.proxy.hold_time).await,
+            false => (Step::Release, Held::untouched(answer)),
         }
     }
 }

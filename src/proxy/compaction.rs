@@ -22,21 +22,21 @@ use super::tenant::{self, Asker, Identity, Proof, Verified};
 use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
-use crate::compact::budget::{carries_media, floor_bytes};
 use crate::compact::plan::{Actions, Need, Proposal, Situation, plan, sighted};
 use crate::compact::render::render;
 use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
 use crate::config::{Config, TenantRule};
-use crate::store::{Batch, CommitError, Health, Stage, Store, Tenant};
+use crate::store::{Batch, CommitError, Health, Lasting, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
-use crate::wire::{self, Conversation, Dialect, Digest, Errand};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand, Item};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
+/// A result of fewer bytes is never evicted at first sight by any sensible setting: pointer and preview would be
+/// as long. Should one be after all, the prompt cache breaks once.
+const LEAST_EVICTED: usize = 1_024;
 /// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
 const COUNTED_INLINE: usize = 4 * 1024;
-/// No window in use is smaller, in tokens.
-const LEAST_WINDOW: u64 = 4_096;
 
 /// What compaction keeps across requests; shared by all shards.
 pub struct Compactor {
@@ -53,8 +53,6 @@ pub struct Compactor {
     /// How long a request that would overflow waits for its summary.
     pub patience: Duration,
     pub(super) tenant_rule: TenantRule,
-    /// Smaller bodies need no look: nothing could be removed from them.
-    floor: usize,
 }
 
 impl Compactor {
@@ -71,40 +69,24 @@ impl Compactor {
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
-            floor: floor(config),
         }
     }
 
-    /// Looks at a body that was taken in. `None`: nothing to do with it now or later.
+    /// Looks at a body that was taken in. `None`: it goes out as it is, and only an answer that is an error
+    /// makes it worth [another look](Self::look_back).
     pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
         let body = self.decode(&mut incoming).await?;
         let identity = self.identify(&incoming)?;
-        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        let chain: Vec<Digest> = conversation.chain().copied().collect();
-        let recorder = self.recorder(&incoming, &identity, &conversation);
-        if chain.is_empty() && recorder.is_none() {
+        if self.passes_unread(&incoming, &identity) {
             return None;
         }
-        let origin = Arc::new(Origin::new(self, &incoming, identity, &conversation));
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        let (mut work, chain) = self.begin(&incoming, identity, &conversation).await?;
+        let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
-        let mut known = match origin.proof {
-            Proof::Known => self.store.known(&origin.tenant, &chain).await,
-            Proof::Claimed => Known::default(),
-        };
         if !rewritten {
-            known.evictions = Evictions::default();
+            work.known.evictions = Evictions::default();
         }
-        let mut work = Work {
-            known,
-            pieces: None,
-            actions: Actions::default(),
-            tokens: None,
-            activated: None,
-            may_overflow: false,
-            drops_blocks: false,
-            recorder,
-            origin: Arc::clone(&origin),
-        };
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
         let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(&conversation);
         if may_plan {
@@ -121,7 +103,7 @@ impl Compactor {
         }
         // What was only counted was never forwarded.
         if origin.errand != Errand::Count {
-            self.remember(&identity, &chain);
+            self.remember(&identity, (&conversation, &chain), work.known.seen);
         }
         work.bound();
         // The body says nothing of how long a history is that the provider holds.
@@ -136,6 +118,47 @@ impl Compactor {
         }
     }
 
+    /// Looks at a body after all that went out as it is and was answered with an error.
+    pub async fn look_back(&self, mut incoming: Incoming<'_>) -> Option<Work> {
+        let body = self.decode(&mut incoming).await?;
+        let identity = self.identify(&incoming)?;
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        let (mut work, _) = self.begin(&incoming, identity, &conversation).await?;
+        work.bound();
+        Some(work)
+    }
+
+    /// A request with the rows that are known of it. `None`: it has no history, and none continues it.
+    async fn begin(
+        &self,
+        incoming: &Incoming<'_>,
+        identity: Identity,
+        conversation: &Conversation<'_>,
+    ) -> Option<(Work, Vec<Digest>)> {
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        let recorder = self.recorder(incoming, &identity, conversation);
+        if chain.is_empty() && recorder.is_none() {
+            return None;
+        }
+        let origin = Arc::new(Origin::new(self, incoming, identity, conversation));
+        let known = match origin.proof {
+            Proof::Known => self.store.known(&origin.tenant, &chain).await,
+            Proof::Claimed => Known::default(),
+        };
+        let work = Work {
+            known,
+            pieces: None,
+            actions: Actions::default(),
+            tokens: None,
+            activated: None,
+            may_overflow: false,
+            drops_blocks: false,
+            recorder,
+            origin,
+        };
+        Some((work, chain))
+    }
+
     /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
     pub async fn pass(&self, mut incoming: Incoming<'_>) {
         if Errand::of_path(incoming.parts.uri.path()) == Errand::Count {
@@ -144,14 +167,19 @@ impl Compactor {
         let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.remember(&identity, &chain);
+        self.remember(&identity, (&conversation, &chain), 0);
     }
 
-    /// What went whole is remembered, but nothing is written for a mere claim.
-    fn remember(&self, identity: &Identity, chain: &[Digest]) {
-        if identity.proof == Proof::Known {
-            self.store.remember_forwarded(&identity.tenant, chain);
+    /// What went whole is remembered, but nothing is written for a mere claim. `seen`: leading items of which
+    /// that is known already.
+    fn remember(&self, identity: &Identity, (conversation, chain): (&Conversation<'_>, &[Digest]), seen: usize) {
+        if identity.proof == Proof::Claimed {
+            return;
         }
+        // Only results are ever evicted, and no eviction makes a short one shorter.
+        let matters = |item: &Item| !item.facts.results.is_empty() && item.facts.text_bytes >= LEAST_EVICTED;
+        let lasting = conversation.items.iter().skip(seen).any(matters);
+        self.store.remember_forwarded(&identity.tenant, chain, if lasting { Lasting::Yes } else { Lasting::No });
     }
 
     /// The recorder of a response that others may continue.
@@ -171,7 +199,7 @@ impl Compactor {
         counted.await
     }
 
-    /// Takes the body's coding off. `None` also where it is too small to have to do with anything.
+    /// Takes the body's coding off.
     async fn decode(&self, incoming: &mut Incoming<'_>) -> Option<Bytes> {
         let encoding = Encoding::of(&incoming.parts.headers)?;
         if encoding != Encoding::Identity {
@@ -179,9 +207,7 @@ impl Compactor {
             incoming.permit.push(Arc::new(decoded.permit));
             incoming.body = decoded.body;
         }
-        let body = incoming.body.clone();
-        let concerns = body.len() >= self.floor || incoming.dialect == Dialect::Responses || carries_media(&body);
-        concerns.then_some(body)
+        Some(incoming.body.clone())
     }
 
     fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {
@@ -341,19 +367,4 @@ fn is_heavy(situation: &Situation) -> bool {
     }
     let load = situation.load();
     situation.budget.summary_near(load.tokens, load.messages) || trim::could_pay(situation, load)
-}
-
-/// The least body that any strategy in any window could have to do with.
-fn floor(config: &Config) -> usize {
-    if !config.policies.is_empty() {
-        return 0;
-    }
-    let configured = config.windows.iter().flat_map(|rule| [rule.input, rule.total]).flatten().min();
-    let least = configured.unwrap_or(u64::MAX).min(LEAST_WINDOW);
-    let smallest = crate::compact::budget::Window { input: least, total: least };
-    let planned = floor_bytes(&config.strategies, Some(smallest)).min(floor_bytes(&config.strategies, None));
-    match config.strategies.recovery {
-        true => planned.min(UNKNOWN_WINDOW_BYTES).min(least as usize),
-        false => planned,
-    }
 }

@@ -112,7 +112,7 @@ pub fn of_models(
         }
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         for (model, window) in windows(&tail.bytes()) {
-            for dialect in [Dialect::Chat, Dialect::Responses] {
+            for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
                 let path = format!("{base}{}", dialect.path());
                 let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
                 compactor.store.learn_window(&key, window);

@@ -29,6 +29,7 @@ pub mod sessions;
 pub mod sidecall;
 mod socket;
 pub mod tenant;
+pub mod unread;
 pub mod upgrade;
 pub mod upstream;
 pub mod work;
@@ -271,10 +272,15 @@ impl Exchange<'_> {
         };
         record.stage(Stage::Intake);
         let Some(mut work) = self.work(&parts, &intake, look).await else {
-            let request = Request::from_parts(parts, intake.original());
-            drop(intake);
-            let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-            return Ok((Held::untouched(answer), Additions::default()));
+            return match look {
+                Look::Rewrite => self.unread(parts, &intake, record).await,
+                Look::Remember | Look::Away => {
+                    let request = Request::from_parts(parts, intake.original());
+                    drop(intake);
+                    let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+                    Ok((Held::untouched(answer), Additions::default()))
+                }
+            };
         };
         record.stage(Stage::Plan);
         let held = self.attempts(&parts, &intake, &mut work).await?;
@@ -287,17 +293,7 @@ impl Exchange<'_> {
 
     async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
-        let (shard, index) = (self.shard, self.index);
-        let permit = vec![Arc::clone(&intake.permit)];
-        let incoming = origin::Incoming {
-            shard,
-            index,
-            parts,
-            dialect: self.dialect?,
-            chains: Beginning::New,
-            body: intake.body.clone(),
-            permit,
-        };
+        let incoming = self.incoming(parts, intake)?;
         match look {
             Look::Rewrite => compactor.look(incoming).await,
             Look::Remember => {
@@ -306,6 +302,14 @@ impl Exchange<'_> {
             }
             Look::Away => None,
         }
+    }
+
+    /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.
+    fn incoming<'r>(&'r self, parts: &'r Parts, intake: &Intake) -> Option<origin::Incoming<'r>> {
+        let (shard, index, dialect) = (self.shard, self.index, self.dialect?);
+        let permit = vec![Arc::clone(&intake.permit)];
+        let (chains, body) = (Beginning::New, intake.body.clone());
+        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
     }
 
     /// Headers → upstream. One upstream attempt.

@@ -17,7 +17,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
-use crate::config::{SignedThinking, Strategies, Subject};
+use crate::config::{Config, SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
@@ -133,10 +133,10 @@ impl Origin {
             let signed_thinking = SignedThinking::Refused;
             origin.strategies = Arc::new(Strategies { signed_thinking, ..Strategies::clone(&origin.strategies) });
         }
-        let window = origin.window(compactor);
-        origin.told_total = compactor.store.window(&origin.window_key()).and_then(|window| window.total);
-        origin.budget = Budget::new(&origin.strategies, window, conversation.max_output());
-        origin.budget.told = compactor.store.window(&origin.window_key()).is_some();
+        let told = compactor.store.window(&origin.window_key());
+        origin.told_total = told.and_then(|window| window.total);
+        origin.budget = Budget::new(&origin.strategies, origin.window(compactor), conversation.max_output());
+        origin.budget.told = told.is_some();
         origin
     }
 
@@ -195,9 +195,7 @@ impl Origin {
 
     /// The window of the request's model, as far as it is known.
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
-        let learned = compactor.store.window(&self.window_key());
-        let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        Window::resolve(self.shard.proxy.config.window(&self.model, &self.upstream), &self.model, learned)
+        window(compactor, &self.shard.proxy.config, &self.window_key())
     }
 
     /// What a window learned from this request's answer belongs to.
@@ -208,12 +206,24 @@ impl Origin {
 
     /// The beta features that the client asks for (A24).
     pub fn betas(&self) -> &str {
-        self.headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
+        betas(&self.headers)
     }
 }
 
 fn carries_media(conversation: &Conversation) -> bool {
     conversation.items.iter().any(|item| !item.facts.media.is_empty())
+}
+
+/// The beta features that headers ask for; they may change a model's window.
+pub fn betas(headers: &HeaderMap) -> &str {
+    headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
+}
+
+/// The window of a model, as far as it is known.
+pub fn window(compactor: &Compactor, config: &Config, key: &WindowKey<'_>) -> Option<Window> {
+    let learned = compactor.store.window(key);
+    let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
+    Window::resolve(config.window(key.model, key.upstream), key.model, learned)
 }
 
 /// `<workspace_dir>/<tenant>`, where removed texts are written as files too.

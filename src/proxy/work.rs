@@ -16,7 +16,7 @@ use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
 use crate::config::SignedThinking;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Errand, Sight};
+use crate::wire::{Conversation, Digest, Errand};
 
 /// The beta feature whose option says what becomes of thinking that no longer fits.
 const BLOCK_BINDING_BETA: &str = "thinking-binding-controls-2026-08-01";
@@ -139,8 +139,6 @@ impl Work {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
         let could = match origin.budget.window {
-            // Most of what is counted may be at the provider.
-            _ if origin.sight == Sight::Partial => true,
             None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
             Some(window) => {
                 let bound = origin.budget.output.saturating_add(bytes as u64);

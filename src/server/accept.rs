@@ -167,7 +167,8 @@ async fn answer_watched(
     request: Request<Incoming>,
 ) -> Result<Response<Whole>, Infallible> {
     let running = watched.begin();
-    let response = proxy::serve(shard, request).await;
+    // The connection keeps room for this future while it is open, and a stream stays open long.
+    let response = Box::pin(proxy::serve(shard, request)).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         watched.switch();
     }

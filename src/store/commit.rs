@@ -10,7 +10,7 @@ use crate::compact::TextId;
 use crate::wire::Digest;
 
 use super::row::{Row, State, level_code};
-use super::texts::{pack, pack_row};
+use super::texts::Packer;
 use super::{Batch, Tenant, reads};
 
 /// Settles between the writer and a caller with a time bound whether a batch counts. Whoever moves
@@ -86,19 +86,23 @@ struct Undo {
 
 /// `None`: a value is over the store's limit.
 pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
-    let texts =
-        batch.texts.iter().map(|removed| Some((removed.id, removed.text.len(), pack(removed.text.as_bytes())?)));
-    let evictions = batch.evictions.iter().map(|(digest, eviction)| Some((*digest, pack_row(eviction.as_ref())?)));
+    let mut packer = Packer::new()?;
+    let texts = batch.texts.iter();
+    let texts = texts.map(|removed| Some((removed.id, removed.text.len(), packer.pack(removed.text.as_bytes())?)));
+    let texts = texts.collect::<Option<_>>()?;
+    let evictions = batch.evictions.iter();
+    let evictions = evictions.map(|(digest, eviction)| Some((*digest, packer.pack_row(eviction.as_ref())?)));
+    let evictions = evictions.collect::<Option<_>>()?;
     let checkpoint = match &batch.checkpoint {
         None => None,
         Some((digest, checkpoint, stage)) => Some(PackedCheckpoint {
             digest: *digest,
             level: level_code(checkpoint.level),
             state: State::from(*stage),
-            body: pack_row(checkpoint.as_ref())?,
+            body: packer.pack_row(checkpoint.as_ref())?,
         }),
     };
-    Some(Packed { texts: texts.collect::<Option<_>>()?, evictions: evictions.collect::<Option<_>>()?, checkpoint })
+    Some(Packed { texts, evictions, checkpoint })
 }
 
 impl Packed {
@@ -137,6 +141,7 @@ pub(super) async fn apply(
         undo.checkpoint = put_checkpoint(&mut transaction, owner.tenant, session, checkpoint).await?;
     }
     let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
+    put_least_covered(&mut transaction, &rows).await?;
     let change = count_change(&mut transaction).await?;
     if !ticket.begin() {
         transaction.rollback().await?;
@@ -217,6 +222,14 @@ async fn put_checkpoint(
     let query = sqlx::query(query).bind(tenant).bind(digest).bind(new.level).bind(session);
     let changed = query.bind(new.state.code()).bind(new.body.as_slice()).execute(db).await?.rows_affected() > 0;
     Ok(changed.then_some(before))
+}
+
+/// Remembers of the rows how small a body they may apply to. It is not taken back: a smaller number is only careful.
+async fn put_least_covered(db: &mut SqliteConnection, rows: &HashMap<Digest, Row>) -> Result<(), sqlx::Error> {
+    let least = rows.values().map(Row::least_bytes).min().and_then(|bytes| i64::try_from(bytes).ok());
+    let query = "UPDATE meta SET value = ?1 WHERE key = 'least_covered' AND value > ?1";
+    sqlx::query(query).bind(least.unwrap_or(i64::MAX)).execute(db).await?;
+    Ok(())
 }
 
 async fn take_back(db: &mut SqliteConnection, tenant: &Tenant, packed: &Packed, undo: Undo) -> Result<(), sqlx::Error> {

@@ -55,6 +55,11 @@ impl Marks {
         self.complete && !self.forgot
     }
 
+    /// Whether all that the database holds was inserted, be some of it forgotten since.
+    pub(super) fn is_covering(&self) -> bool {
+        self.complete
+    }
+
     /// Says whether all that the database holds was inserted; what the cap pushed out is not forgotten.
     pub(super) fn set(&mut self, complete: Completeness) {
         self.complete = complete == Completeness::Complete;

@@ -34,6 +34,8 @@ pub(super) struct Memory {
     rows: ByteCache<Key, Row>,
     /// Digests with an eviction or a checkpoint.
     row_marks: Marks,
+    /// Fewest bytes of a body to which a row may apply.
+    least_covered: usize,
     /// Digests that were forwarded.
     forwarded: Marks,
     /// By (tenant, root).
@@ -99,6 +101,7 @@ impl Memory {
         Self {
             rows: ByteCache::new(limits.row_cache_bytes),
             row_marks: Marks::new(limits.max_row_marks, complete),
+            least_covered: usize::MAX,
             forwarded: Marks::new(limits.max_forwarded_marks, complete),
             sessions: ByteCache::new(limits.session_cache_bytes),
             texts: ByteCache::new(limits.volatile_text_bytes),
@@ -210,6 +213,7 @@ impl Memory {
             if let Some(held) = self.rows.get(&(*tenant, digest)) {
                 row.keep_held(held);
             }
+            self.least_covered = self.least_covered.min(row.least_bytes());
             let bytes = row.bytes();
             self.rows.insert((*tenant, digest), row, bytes);
         }
@@ -251,10 +255,13 @@ impl Memory {
 
     fn change<T>(&mut self, tenant: &Tenant, digest: &Digest, change: impl FnOnce(&mut Row) -> T) {
         self.row_marks.insert(mark(tenant, digest));
+        let mut least = usize::MAX;
         self.rows.update((*tenant, *digest), Row::default, |row| {
             change(row);
+            least = row.least_bytes();
             row.bytes()
         });
+        self.least_covered = self.least_covered.min(least);
     }
 
     /// A request with this conversation went out.
@@ -335,12 +342,19 @@ impl Memory {
         self.openings
     }
 
-    /// All marks were read, unless another process has written meanwhile.
-    pub(super) fn completed(&mut self, turn: u64) {
+    /// All marks were read, and the fewest bytes of a body to which a stored row may apply; unless another
+    /// process has written meanwhile.
+    pub(super) fn completed(&mut self, turn: u64, least_covered: usize) {
         if turn == self.openings {
             self.row_marks.set(Completeness::Complete);
             self.forwarded.set(Completeness::Complete);
+            self.least_covered = self.least_covered.min(least_covered);
         }
+    }
+
+    /// Whether a row may apply to a body of so many bytes.
+    pub(super) fn may_cover(&self, bytes: usize) -> bool {
+        !self.row_marks.is_covering() || bytes >= self.least_covered
     }
 
     pub(super) fn take_touches(&mut self) -> HashSet<Key> {

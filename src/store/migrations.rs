@@ -9,8 +9,11 @@ use sqlx::migrate::{MigrateError, Migration, MigrationSource, MigrationType, Mig
 use sqlx::sqlite::SqliteConnection;
 
 /// All versions, ascending: number, name, statements.
-const VERSIONS: &[(i64, &str, &str)] =
-    &[(1, "rows", include_str!("migrations/1_rows.sql")), (2, "learned", include_str!("migrations/2_learned.sql"))];
+const VERSIONS: &[(i64, &str, &str)] = &[
+    (1, "rows", include_str!("migrations/1_rows.sql")),
+    (2, "learned", include_str!("migrations/2_learned.sql")),
+    (3, "least_covered", include_str!("migrations/3_least_covered.sql")),
+];
 
 /// The schema up to and including a version.
 #[derive(Debug)]

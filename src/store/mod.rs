@@ -93,6 +93,13 @@ pub enum Stage {
     Activated,
 }
 
+/// Whether to remember beyond this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasting {
+    Yes,
+    No,
+}
+
 /// A batch that was not committed; the rows do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
@@ -291,8 +298,9 @@ impl Store {
         self.shared.memory().hold(tenant, batch);
     }
 
-    /// Remembers that a request with this conversation went out. Known at once, written behind.
-    pub fn remember_forwarded(&self, tenant: &Tenant, chain: &[Digest]) {
+    /// Remembers that a request with this conversation went out. Known at once; what is to last is written
+    /// behind.
+    pub fn remember_forwarded(&self, tenant: &Tenant, chain: &[Digest], lasting: Lasting) {
         let (Some(root), Some(digest)) = (chain.first(), chain.last()) else { return };
         let known = {
             let mut memory = self.shared.memory();
@@ -300,9 +308,15 @@ impl Store {
             memory.remember_forwarded(tenant, chain);
             known
         };
-        if !known {
+        if !known && lasting == Lasting::Yes {
             self.note(Note::Forwarded { tenant: *tenant, root: *root, digest: *digest });
         }
+    }
+
+    /// Whether a row may apply to a body of so many bytes. While it is not known what the database holds, one
+    /// may to any.
+    pub fn may_cover(&self, bytes: usize) -> bool {
+        self.shared.memory().may_cover(bytes)
     }
 
     /// The checkpoint that applies at this digest (the deepest) never applies again.

@@ -87,11 +87,14 @@ impl Reader {
     async fn marks(&mut self, turn: u64) {
         let shared = Arc::clone(&self.shared);
         let read = match self.db().await {
-            Ok(db) => reads::marks(db, |mark| shared.memory().add_mark(mark)).await,
+            Ok(db) => match reads::marks(db, |mark| shared.memory().add_mark(mark)).await {
+                Ok(()) => reads::least_covered(db).await,
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match read {
-            Ok(()) => shared.memory().completed(turn),
+            Ok(least_covered) => shared.memory().completed(turn, least_covered),
             Err(error) => drop(self.failed(&error)),
         }
     }

@@ -92,6 +92,13 @@ pub(super) async fn marks(db: &mut SqliteConnection, mut each: impl FnMut(Stored
     marks_of(db, "SELECT tenant, digest FROM forwarded", |mark| each(StoredMark::Forwarded(mark))).await
 }
 
+/// Fewest bytes of a body to which a stored row may apply.
+pub(super) async fn least_covered(db: &mut SqliteConnection) -> Result<usize, sqlx::Error> {
+    let row = sqlx::query("SELECT value FROM meta WHERE key = 'least_covered'").fetch_one(db).await?;
+    // What is no such number stands for any body.
+    Ok(usize::try_from(row.try_get::<i64, _>(0)?).unwrap_or(0))
+}
+
 /// What kind of row a mark stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StoredMark {

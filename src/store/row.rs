@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::compact::tokens::PER_MESSAGE;
 use crate::compact::{Checkpoint, Eviction, Known, Level, Replacement};
 use crate::wire::Digest;
 
@@ -81,6 +82,16 @@ impl Row {
             head + edits + size_of::<Checkpoint>()
         });
         ROW_OVERHEAD_BYTES + eviction + checkpoints.sum::<usize>()
+    }
+
+    /// Fewest bytes of a body to which some of this can apply. What it took out and what it covers stood in the
+    /// history, and however a client spells that, there are no fewer bytes than tokens (beside media, which
+    /// are looked for apart). Only members that nobody knows could be spelled in less than the quarter at
+    /// which they are counted.
+    pub(super) fn least_bytes(&self) -> usize {
+        let evicted = self.eviction.iter().map(|eviction| eviction.tokens.before.saturating_sub(PER_MESSAGE));
+        let covered = self.checkpoints.iter().map(|kept| kept.checkpoint.tokens.before);
+        evicted.chain(covered).min().map_or(usize::MAX, |tokens| usize::try_from(tokens).unwrap_or(usize::MAX))
     }
 
     /// Adds a checkpoint as a commit would: what has this level and at least this state stays, a

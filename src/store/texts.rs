@@ -16,15 +16,29 @@ pub(super) const MAX_VALUE_BYTES: u64 = 256 << 20;
 #[error("a stored value is damaged")]
 pub(super) struct Damaged;
 
-/// `bytes`, compressed. `None` if it is over [`MAX_VALUE_BYTES`] (or memory is out).
-pub(super) fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
-    if bytes.len() as u64 > MAX_VALUE_BYTES {
-        return None;
+/// Compresses the values of one batch: the room that it works in is taken once.
+pub(super) struct Packer(zstd::bulk::Compressor<'static>);
+
+impl Packer {
+    /// `None` if memory is out.
+    pub(super) fn new() -> Option<Self> {
+        zstd::bulk::Compressor::new(ZSTD_LEVEL).ok().map(Self)
     }
-    zstd::bulk::compress(bytes, ZSTD_LEVEL).ok()
+
+    /// `bytes`, compressed. `None` if it is over [`MAX_VALUE_BYTES`] (or memory is out).
+    pub(super) fn pack(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if bytes.len() as u64 > MAX_VALUE_BYTES {
+            return None;
+        }
+        self.0.compress(bytes).ok()
+    }
+
+    pub(super) fn pack_row<T: Serialize>(&mut self, row: &T) -> Option<Vec<u8>> {
+        self.pack(&serde_json::to_vec(row).ok()?)
+    }
 }
 
-/// What [`pack`] was given.
+/// What [`Packer::pack`] was given.
 pub(super) fn unpack(packed: &[u8]) -> Result<Vec<u8>, Damaged> {
     let mut bytes = Vec::new();
     let decoder = zstd::Decoder::with_buffer(packed).map_err(|_| Damaged)?;
@@ -38,10 +52,6 @@ pub(super) fn unpack_text(packed: &[u8], length: i64) -> Result<String, Damaged>
     if i64::try_from(text.len()) == Ok(length) { Ok(text) } else { Err(Damaged) }
 }
 
-pub(super) fn pack_row<T: Serialize>(row: &T) -> Option<Vec<u8>> {
-    pack(&serde_json::to_vec(row).ok()?)
-}
-
 pub(super) fn unpack_row<T: DeserializeOwned>(packed: &[u8]) -> Result<T, Damaged> {
     serde_json::from_slice(&unpack(packed)?).map_err(|_| Damaged)
 }
@@ -49,6 +59,10 @@ pub(super) fn unpack_row<T: DeserializeOwned>(packed: &[u8]) -> Result<T, Damage
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pack(bytes: &[u8]) -> Option<Vec<u8>> {
+        Packer::new()?.pack(bytes)
+    }
 
     #[test]
     fn a_text_comes_back_exactly() {

@@ -303,7 +303,10 @@ fn describe(recorder: &PrometheusRecorder) {
         (ACTIONS, "What was done to requests, by action; one request may count under several."),
         (TOKENS_BEFORE, "Estimated input tokens of counted requests as their clients sent them."),
         (TOKENS_AFTER, "Estimated input tokens of the same requests as they were forwarded."),
-        (TOKENS_CACHED, "Input tokens that providers say they read from their caches."),
+        (
+            TOKENS_CACHED,
+            "Input tokens that providers say they read from their caches, for requests whose bodies were looked at.",
+        ),
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
         (

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::scan::unescaped;
+
 /// A chain digest: BLAKE3, 32 bytes. `d(i) = BLAKE3(d(i-1), canonical(item i))`.
 pub type Digest = [u8; 32];
 
@@ -70,6 +72,11 @@ pub struct Fields {
 }
 
 impl Fields {
+    /// The client's output limit in tokens, if it set one.
+    pub fn most_output(&self) -> Option<u64> {
+        self.max_output.iter().map(|limit| limit.value).max()
+    }
+
     /// Takes note of an output limit; other numbers are the provider's to refuse.
     pub(super) fn limit_output(&mut self, body: &[u8], span: &Range<usize>) {
         let value = body.get(span.clone()).and_then(|raw| serde_json::from_slice(raw).ok());
@@ -212,7 +219,7 @@ impl Conversation<'_> {
         let raw = self.raw(item).get(slot.span.clone())?;
         match raw.first() {
             Some(b'{') => std::str::from_utf8(raw).ok().map(str::to_owned),
-            _ => serde_json::from_slice(raw).ok(),
+            _ => unescaped(raw),
         }
     }
 
@@ -245,6 +252,6 @@ impl Conversation<'_> {
 
     /// The client's output limit in tokens, if it set one.
     pub fn max_output(&self) -> Option<u64> {
-        self.fields.max_output.iter().map(|limit| limit.value).max()
+        self.fields.most_output()
     }
 }

@@ -32,4 +32,4 @@ pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
 pub use dialect::{Errand, model_of_path};
-pub use reading::{read, read_known};
+pub use reading::{fields, read, read_known};

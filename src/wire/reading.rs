@@ -38,9 +38,24 @@ pub fn read_known<'b>(
         return read(dialect, body, memo, salt).ok();
     }
     let memory = memo.of(salt, dialect);
-    let known = Beginning::find(body, memory)?;
+    let known = Beginning::find(body, memory).or_else(|| Beginning::short(body, memory, most))?;
     let new = region(body, &known.opening).len() - known.run.len;
     if new <= most { known.read(body, memory) } else { None }
+}
+
+/// What a body says beside its conversation, which is passed over.
+pub fn fields(dialect: Dialect, body: &[u8]) -> Result<Fields, Unreadable> {
+    let mut cursor = Cursor::new(body, 0);
+    let mut fields = Fields::default();
+    let mut more = cursor.open(b'{', b'}')?;
+    while more {
+        let key = cursor.key()?;
+        let span = cursor.value()?;
+        member(dialect, &mut fields, body, (&key, span))?;
+        more = cursor.more(b'}')?;
+    }
+    cursor.end()?;
+    Ok(fields)
 }
 
 /// What a memory knows of a body: its opening, and its first items.
@@ -54,6 +69,14 @@ impl Beginning {
         let opening = memory.opening(body).filter(|opening| opening.content == Content::Items)?;
         let run = memory.run(region(body, &opening), opening.end);
         Some(Self { opening, run })
+    }
+
+    /// Of an opening within the first `most` bytes, be it too short to be remembered or new each time (some
+    /// system prompts hold the time).
+    fn short(body: &[u8], memory: Memory<'_>, most: usize) -> Option<Self> {
+        let opening = opening(memory.dialect(), body.get(..most)?).ok()?;
+        let run = memory.run(region(body, &opening), opening.end);
+        (opening.content == Content::Items).then(|| Self { opening: Arc::new(opening), run })
     }
 
     /// Reads the rest. `None` where this is no beginning of the body's after all: the same bytes may

@@ -167,8 +167,31 @@ pub fn string<'t>(text: &'t [u8], span: &Range<usize>) -> Option<Cow<'t, str>> {
     let raw = text.get(span.clone())?;
     match memchr::memchr(b'\\', raw) {
         None => std::str::from_utf8(raw.strip_prefix(b"\"")?.strip_suffix(b"\"")?).map(Cow::Borrowed).ok(),
-        Some(_) => serde_json::from_slice(raw).map(Cow::Owned).ok(),
+        Some(_) => unescaped(raw).map(Cow::Owned),
     }
+}
+
+/// The decoded string that `raw` is as a whole: a valid one, as [`Cursor::value`] takes it; `None` if it is no
+/// string or holds a lone surrogate.
+pub fn unescaped(raw: &[u8]) -> Option<String> {
+    let mut rest = std::str::from_utf8(raw).ok()?.strip_prefix('"')?.strip_suffix('"')?;
+    let mut text = String::with_capacity(rest.len());
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let (plain, escape) = rest.split_at_checked(at)?;
+        text.push_str(plain);
+        text.push(match escape.as_bytes().get(1)? {
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            sign @ (b'"' | b'\\' | b'/') => char::from(*sign),
+            _ => return serde_json::from_slice(raw).ok(),
+        });
+        rest = escape.get(2..)?;
+    }
+    text.push_str(rest);
+    Some(text)
 }
 
 /// The first byte of the value at `span`, which tells its type: one of `{ [ " t f n -` or a digit.
@@ -208,6 +231,27 @@ mod tests {
         ];
         for text in broken {
             assert!(members(text, 0).is_err(), "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn strings_are_decoded_as_a_json_parser_does() {
+        let valid = [
+            r#""""#,
+            r#""plain""#,
+            r#""a\"b\\c\/d\be\ff\ng\rh\ti""#,
+            r#""\\n\\""#,
+            r#""h\u00e9 \ud83d\ude00 \n""#,
+            r#""\ud800""#,
+            "\"h\u{e9}\u{1f600}\\n\u{7f}\"",
+            "1",
+            "null",
+            "[\"a\"]",
+        ];
+        for raw in valid {
+            let parsed = serde_json::from_str::<String>(raw).ok();
+            assert_eq!(unescaped(raw.as_bytes()), parsed, "{raw}");
+            assert_eq!(string(raw.as_bytes(), &(0..raw.len())).map(Cow::into_owned), parsed, "{raw}");
         }
     }
 

@@ -38,4 +38,5 @@ mod spending;
 mod state;
 mod tls;
 mod transparency;
+mod unread;
 mod upgrade;

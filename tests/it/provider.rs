@@ -12,6 +12,7 @@ use compactproxy::demo::completion;
 use compactproxy::demo::encoding::{Encoding, encode};
 use compactproxy::demo::profiles::Profile;
 use compactproxy::demo::provider::{Provider, Settings, Verdict};
+use compactproxy::demo::request::Api;
 use compactproxy::demo::rules::Rules;
 use compactproxy::demo::script::{Behaviour, Fault, Gate, Reply};
 use compactproxy::demo::session::coding_session;
@@ -237,7 +238,7 @@ async fn models_are_listed_with_the_announced_window() {
 async fn the_demo_fails_where_nothing_is_rewritten() {
     let mut out = Vec::new();
     let screen = Screen { width: 80, style: Style::Plain };
-    let ending = compactproxy::demo::run(&mut out, screen, async |addr| Ok((addr, ()))).await.unwrap();
+    let ending = compactproxy::demo::run(&mut out, screen, Api::Chat, async |addr| Ok((addr, ()))).await.unwrap();
     let out = String::from_utf8(out).unwrap();
     assert_eq!(ending, Ending::SomeBroken, "{out}");
     assert_eq!(out.matches("NOT SO").count(), 8, "{out}");

@@ -146,6 +146,11 @@ async fn too_many_bytes_and_warm_up() {
     let warm = json!({"model": "m", "max_tokens": 0, "messages": [{"role": "user", "content": "a"}]});
     let (status, answer) = post(&provider, &[], &warm).await;
     assert_eq!((status, &answer["content"]), (200, &json!([])));
+    let thread = json!({"model": "m", "max_tokens": 9, "thread": {"type": "create"}, "messages": warm["messages"]});
+    let (status, error) = post(&provider, &[], &thread).await;
+    assert_eq!((status, &error["error"]["details"]["error_code"]), (400, &json!("thread_unsupported_request")));
+    assert_eq!(provider.completions()[1].verdict, Verdict::Unsupported);
+    assert_eq!(provider.violations(), [], "clients may ask");
     let large = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "a".repeat(10_000)}]});
     let (status, error) = post(&provider, &[], &large).await;
     assert_eq!((status, &error["error"]["type"]), (413, &json!("request_too_large")));

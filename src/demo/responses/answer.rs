@@ -25,7 +25,7 @@ pub fn response_id(request: &ModelRequest) -> String {
 pub fn items(answer: &Answer, request: &ModelRequest) -> Vec<Value> {
     let id = |prefix: &str, nth| id(prefix, request.index, nth);
     if request.messages().last().is_some_and(|item| kind(item) == "compaction_trigger") {
-        return vec![compaction(request)];
+        return vec![compaction(answer, request)];
     }
     let mut items = Vec::new();
     if let Some(thought) = thought(answer, request) {
@@ -33,7 +33,7 @@ pub fn items(answer: &Answer, request: &ModelRequest) -> Vec<Value> {
             json!({"id": id("rs", 0), "type": "reasoning", "summary": [{"type": "summary_text", "text": thought}]});
         let include = list(&request.body, "include").iter().any(|name| name == "reasoning.encrypted_content");
         if let (true, Some(members)) = (include, item.as_object_mut()) {
-            members.insert("encrypted_content".to_owned(), encrypted(&id("rs", 0)).into());
+            members.insert("encrypted_content".to_owned(), encrypted(&id("rs", 0), "").into());
         }
         items.push(item);
     }
@@ -53,10 +53,11 @@ pub fn items(answer: &Answer, request: &ModelRequest) -> Vec<Value> {
     items
 }
 
-/// The item that stands for all that was said.
-pub fn compaction(request: &ModelRequest) -> Value {
+/// The item that stands for all that was said; the answer's text is readable in it.
+pub fn compaction(answer: &Answer, request: &ModelRequest) -> Value {
     let id = id("cmp", request.index, 0);
-    json!({"id": id, "type": "compaction", "encrypted_content": encrypted(&id)})
+    let secret = encrypted(&id, answer.text.as_deref().unwrap_or_default());
+    json!({"id": id, "type": "compaction", "encrypted_content": secret})
 }
 
 /// What the model thought: as the script says, or something, where reasoning was configured.

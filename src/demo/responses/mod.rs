@@ -13,7 +13,7 @@ pub(super) use self::events::{events, frames, json};
 use serde_json::{Value, json};
 
 use self::surfaces::Surface;
-use super::answer::{CREATED, Usage};
+use super::answer::{Answer, CREATED, Usage};
 use super::request::{Ids, ModelRequest, role};
 
 /// What the provider's Responses API is like.
@@ -41,11 +41,11 @@ pub enum Socket {
 }
 
 /// The answer to `…/responses/compact`: what users said, then one item for all else.
-pub(super) fn compacted(request: &ModelRequest, usage: Usage) -> Value {
+pub(super) fn compacted(answer: &Answer, request: &ModelRequest, usage: Usage) -> Value {
     let said = request.messages().iter().filter(|item| role(item) == "user").cloned();
-    let output: Vec<Value> = said.chain([answer::compaction(request)]).collect();
-    let id = answer::response_id(request);
-    json!({"id": id, "object": "response.compaction", "created_at": CREATED, "output": output, "usage": answer::usage(usage)})
+    let output: Vec<Value> = said.chain([self::answer::compaction(answer, request)]).collect();
+    let id = self::answer::response_id(request);
+    json!({"id": id, "object": "response.compaction", "created_at": CREATED, "output": output, "usage": self::answer::usage(usage)})
 }
 
 /// An error as a socket has it: what would have been a response of its own.

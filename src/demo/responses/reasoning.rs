@@ -17,25 +17,27 @@ const NONCE: usize = 32;
 /// Bytes that make it as long as real ones are.
 const FILLING: usize = 120;
 
-/// An encrypted text that [`genuine`] knows again.
-pub(super) fn encrypted(of: &str) -> String {
-    let nonce = blake3::hash(of.as_bytes());
-    let mac = blake3::keyed_hash(&KEY, nonce.as_bytes());
+/// An encrypted text that [`genuine`] knows again. `note` stands in it as it is, for the scripted model to
+/// find.
+pub(super) fn encrypted(of: &str, note: &str) -> String {
+    let nonce = *blake3::hash(of.as_bytes()).as_bytes();
+    format!("{MARK}{}.{note}", STANDARD.encode(sealed(&nonce, note)))
+}
+
+fn sealed(nonce: &[u8; NONCE], note: &str) -> Vec<u8> {
+    let mac = blake3::keyed_hash(&KEY, &[nonce.as_slice(), note.as_bytes()].concat());
     let mut filling = [0; FILLING];
-    blake3::Hasher::new().update(nonce.as_bytes()).finalize_xof().fill(&mut filling);
-    format!("{MARK}{}", STANDARD.encode([nonce.as_bytes().as_slice(), mac.as_bytes(), &filling].concat()))
+    blake3::Hasher::new().update(nonce).finalize_xof().fill(&mut filling);
+    [nonce.as_slice(), mac.as_bytes(), &filling].concat()
 }
 
 /// Whether an encrypted text is the provider's own and unchanged; other providers' are opaque.
 fn genuine(secret: &str) -> bool {
     let Some(own) = secret.strip_prefix(MARK) else { return true };
-    let decoded = STANDARD.decode(own).unwrap_or_default();
-    let Some((nonce, _)) = decoded.split_at_checked(NONCE) else { return false };
-    let Ok(nonce) = <[u8; NONCE]>::try_from(nonce) else { return false };
-    let mac = blake3::keyed_hash(&KEY, &nonce);
-    let mut filling = [0; FILLING];
-    blake3::Hasher::new().update(&nonce).finalize_xof().fill(&mut filling);
-    decoded == [&nonce[..], mac.as_bytes(), &filling].concat()
+    let Some((seal, note)) = own.split_once('.') else { return false };
+    let decoded = STANDARD.decode(seal).unwrap_or_default();
+    let nonce = decoded.split_at_checked(NONCE).and_then(|(nonce, _)| <[u8; NONCE]>::try_from(nonce).ok());
+    nonce.is_some_and(|nonce| decoded == sealed(&nonce, note))
 }
 
 /// The first item that lacks its reasoning, or reasoning that lacks its item.

@@ -15,13 +15,14 @@ fn evidence() -> Evidence {
         Event::Recovered { refused: 9, accepted: 5 },
     ];
     Evidence {
+        api: Api::Chat,
         direct: Outcome::Died(Death { turn: 9, status: 400, message: String::new() }),
         raw: vec![1; 30],
-        baseline: Account { requests: 30, input: 1_000, cached: 500, output: 10 },
+        baseline: Account { requests: 30, input: 1_000, cached: 500, written: 0, output: 10 },
         same_history: true,
         run: Run { turns: vec![turn; 30], outcome: Outcome::Finished, history: Vec::new() },
         passages: vec![Passage { sent: 1, cached: 1, events }],
-        proxied: Account { requests: 31, input: 600, cached: 300, output: 10 },
+        proxied: Account { requests: 31, input: 600, cached: 300, written: 0, output: 10 },
         side: Account::default(),
         refused: 1,
         violations: Vec::new(),

@@ -173,6 +173,10 @@ fn r4_r6_own_items_come_back_as_they_went_out() {
     cut[0]["encrypted_content"] = secret.split_at(200).0.into();
     let cut = with(&cut).unwrap_err();
     assert_eq!((cut.rule, &cut.body["error"]["code"]), ("R6", &json!("invalid_encrypted_content")));
+    let mut noted = made.clone();
+    let secret = format!("{}x", noted[0]["encrypted_content"].as_str().unwrap());
+    noted[0]["encrypted_content"] = secret.into();
+    assert_eq!(with(&noted).unwrap_err().rule, "R6");
     let mut bare = made.clone();
     bare[0].as_object_mut().unwrap().remove("encrypted_content");
     let bare = with(&bare).unwrap_err();

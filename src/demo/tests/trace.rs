@@ -4,6 +4,8 @@ use serde_json::json;
 
 use super::super::agent::{Outcome, Turn};
 use super::super::answer::Usage;
+use super::super::client;
+use super::super::request::Api;
 use super::*;
 
 fn call(id: &str, arguments: &str) -> Value {
@@ -38,11 +40,15 @@ fn run() -> Run {
     Run { turns: turns.to_vec(), outcome: Outcome::Finished, history: history().iter().map(Value::to_string).collect() }
 }
 
+fn passages(run: &Run, exchanges: &[Exchange]) -> Vec<Passage> {
+    super::passages(client::of(Api::Chat), run, exchanges)
+}
+
 fn exchange(step: usize, messages: &[Value], verdict: Verdict, prompt: u64) -> Exchange {
     let mut headers = HeaderMap::new();
     headers.insert(STEP_HEADER, step.into());
     Exchange {
-        api: Some(super::super::request::Api::Chat),
+        api: Some(Api::Chat),
         dropped: 0,
         method: Method::POST,
         target: "/v1/chat/completions".to_owned(),

@@ -28,7 +28,7 @@ async fn own_changes_keep_unknown_digests_free() {
         tokio::task::yield_now().await;
     }
     f.commit(evicting(&chain("b", 3), "x")).await.unwrap();
-    f.store.remember_forwarded(&f.tenant, &chain("b", 3));
+    f.store.remember_forwarded(&f.tenant, &chain("b", 3), Lasting::Yes);
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut f.outsider().await).await.unwrap();
     f.store.flush().await;
     assert!(is_free("c"), "also when somebody copies the log");
@@ -56,7 +56,7 @@ async fn caches_too_small_for_anything_change_no_answer() {
     let turns = chain("a", 40);
     for len in 1..=20 {
         f.commit(evicting(&turns[..len], &len.to_string())).await.unwrap();
-        f.store.remember_forwarded(&f.tenant, &turns[..len]);
+        f.store.remember_forwarded(&f.tenant, &turns[..len], Lasting::Yes);
     }
     f.known(&turns).await;
     f.commit(folding(&turns[..30], Level::Trim, "active", Stage::Activated)).await.unwrap();
@@ -92,7 +92,7 @@ fn full_queues_never_block() {
     let store = Store { shared, jobs, notes, lookups, texts };
     let tenant = store.tenant(&[b"key"]);
     for name in ["a", "b", "c"] {
-        store.remember_forwarded(&tenant, &chain(name, 2));
+        store.remember_forwarded(&tenant, &chain(name, 2), Lasting::Yes);
     }
     assert!(noted.try_recv().is_ok() && noted.try_recv().is_ok() && noted.try_recv().is_err(), "the third was dropped");
 

@@ -69,7 +69,7 @@ async fn what_another_process_writes_is_found() {
     let turns = chain("a", 4);
     f.known(&turns).await;
     other.commit(&f.tenant, evicting(&turns, "theirs")).await.unwrap();
-    other.remember_forwarded(&f.tenant, &turns);
+    other.remember_forwarded(&f.tenant, &turns, Lasting::Yes);
     other.close().await;
     // Looks at the file, as every tick does.
     f.store.flush().await;
@@ -82,7 +82,7 @@ async fn what_another_process_writes_is_found() {
 async fn what_went_whole_stays_whole() {
     let f = Fixture::new().await;
     let turns = chain("a", 4);
-    f.store.remember_forwarded(&f.tenant, &turns);
+    f.store.remember_forwarded(&f.tenant, &turns, Lasting::Yes);
     f.commit(evicting(&turns, "too late")).await.unwrap();
     assert!(f.known(&turns).await.evictions.is_empty(), "from memory");
     f.store.flush().await;
@@ -97,10 +97,10 @@ async fn the_longest_forwarded_prefix_is_seen() {
     let f = Fixture::new().await;
     let turns = chain("a", 9);
     assert_eq!(f.known(&turns[..3]).await.seen, 0);
-    f.store.remember_forwarded(&f.tenant, &turns[..3]);
+    f.store.remember_forwarded(&f.tenant, &turns[..3], Lasting::Yes);
     assert_eq!(f.known(&turns[..3]).await.seen, 3, "a retry");
     assert_eq!(f.known(&turns).await.seen, 3);
-    f.store.remember_forwarded(&f.tenant, &turns[..5]);
+    f.store.remember_forwarded(&f.tenant, &turns[..5], Lasting::Yes);
     assert_eq!(f.known(&turns).await.seen, 5, "also for a longer chain that was looked up before");
     assert_eq!(f.known(&turns[..4]).await.seen, 3, "rewound");
 }

@@ -17,7 +17,7 @@ async fn a_restart_gives_the_same() {
     }
     f.commit(folding(&turns[..400], Level::Summary, "active", Stage::Activated)).await.unwrap();
     f.commit(folding(&turns[..600], Level::Fold, "prepared", Stage::Prepared)).await.unwrap();
-    f.store.remember_forwarded(&f.tenant, &turns[..690]);
+    f.store.remember_forwarded(&f.tenant, &turns[..690], Lasting::Yes);
     f.store.learn_calibration(&f.tenant, "openai", "gpt", 1.5);
     let key = WindowKey { tenant: &f.tenant, upstream: "openai", path: "/v1", model: "gpt", betas: "" };
     let window = LearnedWindow { input: Some(8_192), total: None };
@@ -42,7 +42,7 @@ async fn a_kill_loses_nothing_that_was_committed() {
     let f = Fixture::new().await;
     let turns = chain("a", 4);
     f.commit(folding(&turns, Level::Trim, "kept", Stage::Activated)).await.unwrap();
-    f.store.remember_forwarded(&f.tenant, &turns);
+    f.store.remember_forwarded(&f.tenant, &turns, Lasting::Yes);
     // The writer's files as a kill at this moment leaves them.
     let copy = tempfile::tempdir().unwrap();
     for suffix in ["", "-wal"] {
@@ -90,9 +90,71 @@ async fn rows_of_version_1_stay_readable() {
     assert_eq!(store.tenant(&[b"openai", b"key"]), tenant);
     assert_eq!(store.known(&tenant, &turns).await.evictions.get(&turns[2]), Some(&eviction("old")));
     assert_eq!(store.text(&batch.texts[0].id).await.unwrap().as_deref(), Some("old text"));
+    store.flush().await;
+    assert!(store.may_cover(0), "how small a body its rows apply to was not written down");
     store.learn_calibration(&tenant, "openai", "gpt", 1.5);
     store.flush().await;
     assert_eq!(store.health(), Health::Up, "the new version's table is there");
+}
+
+/// Tokens before and after that stand in a row.
+fn counted(before: u64) -> Change {
+    Change { before, after: 1 }
+}
+
+/// Waits until all marks are read.
+async fn ready(store: &Store) {
+    while store.may_cover(0) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn the_least_body_with_a_row_is_known_after_a_restart_and_to_others() {
+    let f = Fixture::new().await;
+    ready(&f.store).await;
+    assert!(!f.store.may_cover(1 << 40), "nothing is stored");
+    let other = f.another().await;
+    let mut batch = evicting(&chain("a", 2), "x");
+    batch.evictions[0].1 = Arc::new(Eviction { replacements: Vec::new(), tokens: counted(5_004) });
+    f.commit(batch).await.unwrap();
+    assert!(f.store.may_cover(5_000) && !f.store.may_cover(4_999));
+    let mut folding = folding(&chain("b", 3), Level::Fold, "x", Stage::Prepared);
+    let prepared = folding.checkpoint.as_mut().unwrap();
+    prepared.1 = Arc::new(Checkpoint { tokens: counted(3_000), ..(*prepared.1).clone() });
+    f.commit(folding).await.unwrap();
+    assert!(f.store.may_cover(3_000) && !f.store.may_cover(2_999));
+    // Another process's rows may be anything until they were looked at.
+    other.flush().await;
+    ready(&other).await;
+    assert!(other.may_cover(3_000) && !other.may_cover(2_999));
+    f.store.close().await;
+    let again = f.another().await;
+    ready(&again).await;
+    assert!(again.may_cover(3_000) && !again.may_cover(2_999));
+}
+
+#[tokio::test]
+async fn what_recovery_holds_without_a_database_counts_too() {
+    let store = Store::in_memory_only(Limits::default()).await.unwrap();
+    assert!(!store.may_cover(1 << 40));
+    let mut batch = folding(&chain("a", 3), Level::Fold, "x", Stage::Activated);
+    let held = batch.checkpoint.as_mut().unwrap();
+    held.1 = Arc::new(Checkpoint { tokens: counted(700), ..(*held.1).clone() });
+    store.hold_in_memory(&store.tenant(&[b"a"]), &batch);
+    assert!(store.may_cover(700) && !store.may_cover(699));
+}
+
+#[tokio::test]
+async fn only_what_is_to_last_is_written() {
+    let f = Fixture::new().await;
+    let (short, long) = (chain("short", 3), chain("long", 3));
+    f.store.remember_forwarded(&f.tenant, &short, Lasting::No);
+    f.store.remember_forwarded(&f.tenant, &long, Lasting::Yes);
+    assert_eq!((f.known(&short).await.seen, f.known(&long).await.seen), (3, 3));
+    f.store.close().await;
+    let again = f.another().await;
+    assert_eq!((again.known(&f.tenant, &short).await.seen, again.known(&f.tenant, &long).await.seen), (0, 3));
 }
 
 #[tokio::test]

@@ -209,7 +209,7 @@ async fn without_a_file_everything_is_volatile() {
     let removed = store.text_key(&tenant).removed("held text".to_owned());
     store.hold_in_memory(&tenant, &Batch { texts: vec![removed.clone()], ..evicting(&turns, "held") });
     store.hold_in_memory(&tenant, &evicting(&turns, "second"));
-    store.remember_forwarded(&tenant, &turns);
+    store.remember_forwarded(&tenant, &turns, Lasting::Yes);
     let known = store.known(&tenant, &turns).await;
     assert_eq!((known.evictions.get(&turns[2]), known.seen), (Some(&eviction("held")), 3));
     assert_eq!(store.text(&removed.id).await.unwrap().as_deref(), Some("held text"));

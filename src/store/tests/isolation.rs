@@ -72,7 +72,7 @@ async fn run(store: &Store, tenant: &Tenant, turns: &[Digest], step: &Step) {
             store.commit(tenant, batch).await.unwrap();
         }
         Step::Hold(len, text) => store.hold_in_memory(tenant, &evicting(&turns[..*len], &text.to_string())),
-        Step::Forward(len) => store.remember_forwarded(tenant, &turns[..*len]),
+        Step::Forward(len) => store.remember_forwarded(tenant, &turns[..*len], Lasting::Yes),
         Step::Quarantine(len) => store.quarantine(tenant, &turns[len - 1]),
     }
 }

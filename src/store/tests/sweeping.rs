@@ -16,7 +16,7 @@ async fn a_session_goes_whole_a_retention_after_its_last_use() {
     let f = Fixture::new().await;
     let (own, shared_text) = (with_text(&f, "a", "own".into()).await, with_text(&f, "a", "shared".into()).await);
     f.commit(folding(&chain("a", 5), Level::Trim, "active", Stage::Activated)).await.unwrap();
-    f.store.remember_forwarded(&f.tenant, &chain("a", 5));
+    f.store.remember_forwarded(&f.tenant, &chain("a", 5), Lasting::Yes);
     f.store.flush().await;
     let now = shared::now();
     f.store.sweep_at(now + 30 * DAY - 60).await;
@@ -54,7 +54,7 @@ async fn a_large_session_goes_in_several_batches() {
     let f = Fixture::new().await;
     let turns = chain("a", 1_200);
     for len in 1..=turns.len() {
-        f.store.remember_forwarded(&f.tenant, &turns[..len]);
+        f.store.remember_forwarded(&f.tenant, &turns[..len], Lasting::Yes);
     }
     f.store.flush().await;
     let mut db = f.outsider().await;

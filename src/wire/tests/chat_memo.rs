@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::bodies::{Client, Style, client, session};
 use crate::wire::Dialect;
 use crate::wire::memo::{Memo, Salt};
-use crate::wire::read;
+use crate::wire::{fields, read, read_known};
 
 const SALT: Salt = [7; 16];
 
@@ -172,4 +172,43 @@ fn threads_share_a_memory() {
             scope.spawn(|| bodies.iter().for_each(|body| check(Dialect::Chat, body.as_bytes(), &memo).unwrap()));
         }
     });
+}
+
+/// Bodies that begin with `opening` and go on with a megabyte in all, of which only the last message differs.
+fn long(opening: &str, last: usize) -> String {
+    let turn = format!(r#"{{"role":"user","content":"{}"}},"#, "a".repeat(10_000));
+    format!(r#"{opening}{}{{"role":"user","content":"{last}"}}]}}"#, turn.repeat(100))
+}
+
+/// What is known of a long body is found on the event loop, however short or changeable its opening.
+#[test]
+fn a_known_history_behind_any_opening_needs_no_other_thread() {
+    let clock = |n: usize| format!(r#"{{"messages":[{{"role":"system","content":"{n}{}"}},"#, "b".repeat(2_000));
+    for opening in [|_| r#"{"messages":["#.to_owned(), clock] {
+        let memo = Memo::new(8 << 20);
+        let inline = |body: &str| read_known(Dialect::Chat, body.as_bytes(), &memo, SALT, 64 << 10).is_some();
+        let (first, second) = (long(&opening(1), 1), long(&opening(2), 2));
+        assert!(!inline(&first), "new");
+        read(Dialect::Chat, first.as_bytes(), &memo, SALT).unwrap();
+        assert!(inline(&second), "known but for its last message");
+        let through = read_known(Dialect::Chat, second.as_bytes(), &memo, SALT, 64 << 10).unwrap();
+        assert_eq!(through, read(Dialect::Chat, second.as_bytes(), &Memo::new(0), SALT).unwrap());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// For all bodies: what is read beside the conversation is what reading the whole gives.
+    #[test]
+    fn fields_alone_are_those_of_the_whole((mut client, steps) in session()) {
+        for step in steps {
+            client.take(step);
+            let body = client.body();
+            let whole = read(client.dialect, body.as_bytes(), &Memo::new(0), SALT).unwrap();
+            let alone = fields(client.dialect, body.as_bytes()).unwrap();
+            prop_assert_eq!(&alone.model, &whole.fields.model);
+            prop_assert_eq!(alone.most_output(), whole.max_output());
+        }
+    }
 }

@@ -1,0 +1,110 @@
+//! Small bodies go out without being read: nothing can be due in them, and nothing of them was ever replaced.
+//! Only an answer that is an error makes one worth a look.
+//!
+//! Why that is sound:
+//! - No strategy acts below [`floor_bytes`]: tokens and characters are never more than bytes (beside media, which
+//!   are looked for).
+//! - What was replaced stays replaced (L4): the store knows the fewest bytes to which any row may apply, also
+//!   after a restart.
+//! - What went whole stays whole (L5) although it is not remembered: it is below [`UNKNOWN_WINDOW_BYTES`] in all
+//!   and below the limit of eviction in force. Only a lower limit, set later, could evict some of it, which
+//!   would break the prompt cache once.
+//! - An overflow is recovered (L6): the body is still here when the error comes. Only an error inside a success
+//!   needs hold-back, and that begins where bytes and requested output could fill the window.
+
+use http::Request;
+use http::request::Parts;
+
+use super::chains::Beginning;
+use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
+use super::headers::BodyHeaders;
+use super::holding::Held;
+use super::intake::Intake;
+use super::origin::{self, Incoming};
+use super::outcome::Record;
+use super::reply::Fault;
+use super::tenant::Identity;
+use super::{Additions, Exchange, learning};
+use crate::compact::budget::{Window, carries_media, floor_bytes};
+use crate::config::{Strategies, Subject};
+use crate::store::WindowKey;
+use crate::wire::{self, Dialect};
+
+impl Compactor {
+    /// Whether a body need not be read, by its size and what it says beside its conversation.
+    pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
+        let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
+        if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || carries_media(body) {
+            return false;
+        }
+        let Ok(fields) = wire::fields(*dialect, body) else { return false };
+        // What others may continue is recorded.
+        if *chains == Beginning::Any || *dialect == Dialect::Responses && fields.store != Some(false) {
+            return false;
+        }
+        let config = &shard.proxy.config;
+        let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
+        let model = fields.model.as_deref().unwrap_or_default();
+        let strategies =
+            config.strategies(&Subject { model, upstream, path: parts.uri.path(), headers: &parts.headers });
+        let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
+        let key = WindowKey { tenant, upstream, path: parts.uri.path(), model, betas };
+        let window = origin::window(self, config, &key);
+        body.len() < floor(&strategies, window, fields.most_output().unwrap_or(0))
+    }
+}
+
+/// The least bytes of a body, asking for so much output, that may need more than to be passed on.
+fn floor(strategies: &Strategies, window: Option<Window>, output: u64) -> usize {
+    let planned = floor_bytes(strategies, window);
+    let Some(window) = window.filter(|_| strategies.recovery) else { return planned };
+    let overflowing = window.input.min(window.total).saturating_sub(output);
+    planned.min(usize::try_from(overflowing).unwrap_or(usize::MAX))
+}
+
+impl Exchange<'_> {
+    /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
+    pub(super) async fn unread(
+        &self,
+        parts: Parts,
+        intake: &Intake,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
+        let request = Request::from_parts(parts.clone(), intake.original());
+        let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+        if answer.status().is_success() {
+            return Ok((Held::untouched(answer), Additions::default()));
+        }
+        Box::pin(async {
+            let looked = match (&self.shard.proxy.compactor, self.incoming(&parts, intake)) {
+                (Some(compactor), Some(incoming)) => compactor.look_back(incoming).await,
+                _ => None,
+            };
+            let Some(mut work) = looked else { return Ok((Held::untouched(answer), Additions::default())) };
+            let held = self.settle((&parts, intake), &mut work, answer).await;
+            record.compacted(&work);
+            let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
+            Ok((held, Additions { notes: work.notes(), watch }))
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_floor_follows_window_and_output() {
+        let config =
+            Config::parse("[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]", &|_| None).unwrap();
+        let window = |tokens| Some(Window { input: tokens, total: tokens });
+        let floor = |window, output| floor(&config.strategies, window, output);
+        assert!(floor(None, 0) > 4_000 && floor(window(128_000), 0) > 4_000);
+        assert!(floor(window(4_096), 0) < 2_000, "a small window is soon full");
+        assert_eq!(floor(window(128_000), 127_000), 1_000, "where output and bytes could fill it");
+        assert_eq!(floor(window(128_000), 200_000), 0);
+        assert!(floor(None, u64::MAX) > 4_000, "an error is looked back from");
+    }
+}
