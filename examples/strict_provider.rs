@@ -1,17 +1,20 @@
-//! The embedded provider as a program of its own, for tests with real clients: strict Chat Completions, Responses
-//! and Messages on a free loopback port with a real context limit. Its model is scripted: it calls the tool `run`,
-//! or the Codex CLI's shell, `--steps` times, now and then stops to ask the user, and ends with [`FINAL`].
+//! The embedded provider as a program of its own, for tests with real clients: Chat Completions, Responses
+//! (over WebSocket, too) and Messages, all strict, on a free loopback port with a real context limit. Its
+//! model is scripted: it calls a tool `--steps` times, now and then stops to ask the user, and ends with
+//! [`FINAL`]. The tool is `run`, or the client's own shell where it has one.
 //!
 //! Prints `listening ADDR`, serves until SIGTERM or SIGINT, then prints its record: one JSON line for each
-//! completion asked for, with the body as received, and a last line that sums up.
+//! answer asked for, with the body as received, and a last line that sums up.
 
 use std::io::{self, Write};
 
 use clap::Parser;
 use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::content::source;
+use compactproxy::demo::messages::{self, Binding};
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
-use compactproxy::demo::request::{ModelRequest, text};
+use compactproxy::demo::request::{ModelRequest, kind, list, text};
+use compactproxy::demo::responses::{self, Socket};
 use compactproxy::demo::rules::Violation;
 use compactproxy::demo::script::{Behaviour, Reply};
 use compactproxy::demo::window::Limit;
@@ -20,6 +23,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// The model's last answer.
 const FINAL: &str = "SCENARIO-COMPLETE 4711";
+/// What Codex asks for when its history gets long.
+const CODEX_COMPACTS: &str = "CONTEXT CHECKPOINT COMPACTION";
 /// Every so many steps the model asks the user instead of calling a tool.
 const ASKS_EVERY: usize = 8;
 /// Every so many steps the call carries a long argument.
@@ -43,6 +48,33 @@ struct Args {
     /// Makes the window one of the prompt alone, with so many tokens more for prompt and output together.
     #[arg(long)]
     output_budget: Option<u64>,
+    /// How Responses says that a request is too long: open-ai, error-event, failed-event, …
+    #[arg(long, default_value = "open-ai", value_parser = responses_surface)]
+    responses_surface: responses::surfaces::Surface,
+    /// How Messages says it: anthropic, error-event, too-large, …
+    #[arg(long, default_value = "anthropic", value_parser = messages_surface)]
+    messages_surface: messages::surfaces::Surface,
+    /// Refuses WebSocket with this status.
+    #[arg(long)]
+    socket_status: Option<u16>,
+    /// Signs thinking blocks alone, not what stands before them.
+    #[arg(long)]
+    unbound: bool,
+}
+
+fn responses_surface(name: &str) -> Result<responses::surfaces::Surface, String> {
+    named(name, &responses::surfaces::Surface::ALL)
+}
+
+fn messages_surface(name: &str) -> Result<messages::surfaces::Surface, String> {
+    named(name, &messages::surfaces::Surface::ALL)
+}
+
+/// The one of `all` whose name this is.
+fn named<T: Copy + std::fmt::Debug>(name: &str, all: &[T]) -> Result<T, String> {
+    let plain = name.replace('-', "");
+    let found = all.iter().find(|surface| format!("{surface:?}").eq_ignore_ascii_case(&plain));
+    found.copied().ok_or_else(|| format!("one of {all:?}"))
 }
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -53,9 +85,23 @@ async fn main() -> io::Result<()> {
         Some(budget) => Limit { input: Some(args.window), total: Some(args.window.saturating_add(budget)) },
     };
     let steps = args.steps;
-    let behaviour = Behaviour::new(move |request| Reply::Say(answer(request, steps))).with_summaries();
+    let settings = Settings {
+        limit,
+        behaviour: Behaviour::new(move |request| Reply::Say(answer(request, steps))).with_summaries(),
+        responses: responses::Settings {
+            surface: args.responses_surface,
+            socket: args.socket_status.map_or(Socket::Open, Socket::Refused),
+            ..responses::Settings::default()
+        },
+        messages: messages::Settings {
+            surface: args.messages_surface,
+            binding: if args.unbound { Binding::Block } else { Binding::Conversation },
+            ..messages::Settings::default()
+        },
+        ..Settings::default()
+    };
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let provider = Provider::start(Settings { limit, behaviour, ..Settings::default() }).await?;
+    let provider = Provider::start(settings).await?;
     let mut out = io::stdout();
     writeln!(out, "listening {}", provider.addr())?;
     out.flush()?;
@@ -68,7 +114,11 @@ async fn main() -> io::Result<()> {
 
 /// The scripted answer to a request.
 fn answer(request: &ModelRequest, steps: usize) -> Answer {
-    let step = request.step().unwrap_or_else(|| next_step(&request.body.to_string()));
+    // What the provider holds of a Responses conversation is in no body.
+    let step = request.step().unwrap_or_else(|| next_step(&format!("{}{:?}", request.body, request.input)));
+    if wants_summary(request) {
+        return Answer::text(tag(step.saturating_sub(1), 0));
+    }
     if step >= steps {
         return Answer::text(FINAL);
     }
@@ -81,6 +131,12 @@ fn answer(request: &ModelRequest, steps: usize) -> Answer {
     Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
 }
 
+/// Whether the client itself compacts: its history goes, so that the answer must say how far the model is.
+fn wants_summary(request: &ModelRequest) -> bool {
+    request.messages().last().is_some_and(|item| kind(item) == "compaction_trigger")
+        || request.last_user_text().is_some_and(|text| text.contains(CODEX_COMPACTS))
+}
+
 /// The tool that the model works with, as the client offers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hand {
@@ -88,22 +144,40 @@ enum Hand {
     Run,
     /// The Codex CLI's shell. Its user is asked nothing: `codex exec` would take that for the end.
     ExecCommand,
+    /// The same behind the code that newer models write.
+    Exec,
+    /// A plain shell, under its usual name.
+    Shell,
 }
 
 impl Hand {
     fn of(request: &ModelRequest) -> Self {
-        let shell = request.tools().iter().any(|tool| text(tool, "name") == "exec_command");
-        if shell { Self::ExecCommand } else { Self::Run }
+        let names = tool_names(request);
+        let known = [("exec_command", Self::ExecCommand), ("exec", Self::Exec), ("shell", Self::Shell)];
+        known.iter().find(|(name, _)| names.contains(name)).map_or(Self::Run, |(_, hand)| *hand)
     }
 
     fn call(self, step: usize, nth: usize) -> ToolCall {
         let script = (step % LONG_EVERY == 1).then(|| source(&tag(step, nth), LONG_FUNCTIONS));
         let (name, arguments) = match self {
-            Self::Run => ("run", run(step, nth, script)),
-            Self::ExecCommand => ("exec_command", json!({"cmd": command(step, nth, script)})),
+            Self::Run => ("run", run(step, nth, script).to_string()),
+            Self::ExecCommand => ("exec_command", json!({"cmd": command(step, nth, script)}).to_string()),
+            Self::Shell => ("shell", json!({"command": command(step, nth, script)}).to_string()),
+            Self::Exec => {
+                let command = json!({"cmd": command(step, nth, script)});
+                ("exec", format!("const r = await tools.exec_command({command});\ntext(r.output);"))
+            }
         };
-        ToolCall { id: tag(step, nth), name: name.to_owned(), arguments: arguments.to_string() }
+        ToolCall { id: tag(step, nth), name: name.to_owned(), arguments }
     }
+}
+
+/// The names of all tools that a request offers, in whichever form.
+fn tool_names(request: &ModelRequest) -> Vec<&str> {
+    let added = request.messages().iter().filter(|item| kind(item) == "additional_tools");
+    let tools = request.tools().iter().chain(added.flat_map(|item| list(item, "tools")));
+    let tools = tools.flat_map(|tool| list(tool, "tools").iter().chain([tool]));
+    tools.map(|tool| text(tool.get("function").unwrap_or(tool), "name")).collect()
 }
 
 fn run(step: usize, nth: usize, script: Option<String>) -> Value {
@@ -165,6 +239,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         Verdict::Violated(rule) => rule,
         Verdict::Overflow => "overflow",
         Verdict::Budget => "budget",
+        Verdict::Unsupported => "unsupported",
         Verdict::Counted => "counted",
         Verdict::Other => "other",
     };
@@ -176,12 +251,15 @@ fn line(index: usize, exchange: &Exchange) -> Value {
     json!({
         "index": index,
         "target": exchange.target,
+        "api": exchange.api.map(|api| format!("{api:?}").to_lowercase()),
+        "method": exchange.method.as_str(),
         "verdict": verdict,
         "origin": origin,
         // Made-up keys of a test on loopback.
         "authorization": key,
         "prompt_tokens": exchange.usage.prompt,
         "cached_tokens": exchange.usage.cached,
+        "dropped_blocks": exchange.dropped,
         "body": String::from_utf8_lossy(&exchange.body),
     })
 }

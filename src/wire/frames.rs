@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::io::Cursor;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tungstenite::protocol::frame::FrameHeader;
-use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 /// What has come of one direction, in order.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::conversation::{Conversation, Dialect};
+use super::conversation::{Conversation, Dialect, Item, Role};
 use super::splice::Edit;
 use super::{anthropic_side, chat_side, responses_side};
 
@@ -25,13 +25,17 @@ const OUTPUT: std::ops::RangeInclusive<u64> = 1_024..=4_096;
 /// The edits that turn the client's own request into a side call over its first `cut` items: what
 /// follows is left out, `instruction` comes last, `store` is off, a high output limit is lowered (S8: no
 /// cache key has it); all else (tools, `tool_choice`, parameters) stays, so that the provider reads the
-/// prefix from its cache. `edits` are the request's own. `None` where what stays would spoil the answer.
+/// prefix from its cache. `edits` are the request's own. `None` where what stays would spoil the answer, or
+/// would be refused.
 pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, instruction: &str) -> Option<Vec<Edit>> {
     let upto = conversation.items.get(cut.checked_sub(1)?)?.span.end;
     let end = conversation.items.last()?.span.end;
     let limits = &conversation.fields.max_output;
     // What thinking may take of the output comes on top.
     let (least, most) = (*OUTPUT.start() + conversation.fields.least_output, *OUTPUT.end());
+    if breaks_a_loop(conversation, &edits, cut) {
+        return None;
+    }
     if !conversation.dialect.answers_freely(conversation) || limits.iter().any(|limit| limit.value < least) {
         return None;
     }
@@ -41,6 +45,22 @@ pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, ins
     kept.extend(unstored(conversation));
     kept.sort_by_key(|edit| edit.span.start);
     Some(kept)
+}
+
+/// Whether the first `cut` items end within a tool loop of which `edits` leave out signed thinking. The turn
+/// was over when it was left out, but cut off there it goes on, and then it may not be missing (A10).
+fn breaks_a_loop(conversation: &Conversation, edits: &[Edit], cut: usize) -> bool {
+    let items = conversation.items.get(..cut).unwrap_or_default();
+    let typed = |item: &Item| item.facts.role == Role::User && item.facts.results.is_empty();
+    let turn = items.iter().skip(items.iter().rposition(typed).unwrap_or_default());
+    let gone = |item: &Item, edit: &Edit| edit.span.start <= item.span.start && item.span.end <= edit.span.end;
+    let thoughtless = |item: &Item| {
+        item.facts.signed.iter().any(|block| {
+            let (start, end) = (item.span.start + block.start, item.span.start + block.end);
+            edits.iter().any(|edit| edit.span.start < end && start < edit.span.end && !gone(item, edit))
+        })
+    };
+    items.last().is_some_and(|last| !last.facts.results.is_empty()) && turn.into_iter().any(thoughtless)
 }
 
 /// The edit after which the provider does not keep the answer: where the client sent `store`, and on

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use compactproxy::demo::agent::{Agent, Mode, Outcome};
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::chart::{Screen, Style};
+use compactproxy::demo::client;
 use compactproxy::demo::completion;
 use compactproxy::demo::encoding::{Encoding, encode};
 use compactproxy::demo::profiles::Profile;
@@ -76,6 +77,30 @@ async fn a_big_window_lets_the_session_finish() {
         histories.push(run.history);
     }
     assert_eq!(histories[0], histories[1], "streamed or not, the answers are the same");
+}
+
+#[tokio::test]
+async fn the_session_is_the_same_in_every_api() {
+    let mut session = coding_session();
+    session.steps.truncate(6);
+    let session = Arc::new(session);
+    for api in [Api::Chat, Api::Responses, Api::Messages] {
+        let mut histories = Vec::new();
+        for mode in [Mode::Stream, Mode::Whole] {
+            let provider = start(Settings { behaviour: session.behaviour(), ..Settings::default() }).await;
+            let mut agent = Agent::new(provider.base_url(), session.clone());
+            (agent.api, agent.mode) = (api, mode);
+            let run = agent.run(|_| {}).await;
+            assert_eq!(run.outcome, Outcome::Finished, "{api:?} {mode:?}");
+            assert_eq!(provider.violations(), [], "{api:?} {mode:?}");
+            let requests = provider.completions();
+            assert_eq!(requests.len(), session.steps.len() + 1);
+            assert!(requests.iter().zip(&run.turns).all(|(request, turn)| request.usage == turn.usage));
+            assert!(requests.last().unwrap().usage.cached * 2 > requests.last().unwrap().usage.prompt);
+            histories.push(client::unstamped(client::of(api), &run.history));
+        }
+        assert_eq!(histories[0], histories[1], "{api:?}");
+    }
 }
 
 #[tokio::test]

@@ -88,3 +88,32 @@ fn a_transcript_has_an_output_limit_and_no_thinking() {
         assert_eq!(body, json!({ "model": "m", "max_tokens": most, "messages": [{ "role": "user", "content": "p" }] }));
     }
 }
+
+/// A turn that is over, and one that has begun; the thinking of the first is left out, as far as `upto` items.
+fn warm_without_thinking(cut: usize, upto: usize) -> Option<Value> {
+    let call = |id: &str| {
+        format!(
+            r#"{{"role":"assistant","content":[{{"type":"thinking","thinking":"t","signature":"s"}},{{"type":"tool_use","id":"{id}","name":"f","input":{{}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{id}","content":"r"}}]}}"#
+        )
+    };
+    let said = |role: &str| format!(r#"{{"role":"{role}","content":"a"}}"#);
+    let messages = [said("user"), call("a"), call("b"), said("assistant"), said("user"), call("c")].join(",");
+    let body = format!(r#"{{"max_tokens":9000,"model":"m","messages":[{messages}]}}"#);
+    let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let edits = (0..upto).flat_map(|item| conversation.without_signed(item)).collect();
+    let edits = warm_edits(&conversation, edits, cut, "sum up")?;
+    serde_json::from_slice(&splice(&Bytes::from(body), edits).unwrap().concat()).ok()
+}
+
+#[test]
+fn a_warm_call_does_not_end_in_a_loop_whose_thinking_was_left_out() {
+    assert_eq!(warm_without_thinking(3, 5), None, "the loop would go on without its thinking");
+    assert_eq!(warm_without_thinking(5, 5), None);
+    for (cut, upto) in [(3, 0), (6, 5), (7, 5), (9, 5)] {
+        let body = warm_without_thinking(cut, upto).unwrap();
+        let blocks = body["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array());
+        let thinking = blocks.flatten().filter(|block| block["type"] == "thinking").count();
+        assert_eq!(thinking, [(3, 1), (6, 0), (7, 0), (9, 1)].iter().find(|(at, _)| *at == cut).unwrap().1, "{cut}");
+        assert_eq!(body["messages"].as_array().unwrap().last().unwrap()["content"][0]["text"], "sum up");
+    }
+}
