@@ -44,10 +44,7 @@ pub fn run(config: Config, args: CompactArgs) -> Result<(), Failure> {
     std::io::stdin().lock().read_to_end(&mut body).map_err(failure)?;
     let body = Bytes::from(body);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-    let compacted = match args.dialect() {
-        dialect if dialect.is_read() => runtime.block_on(compact(&config, dialect, &body)),
-        _ => Compacted::original("this version does not rewrite bodies of this API"),
-    };
+    let compacted = runtime.block_on(compact(&config, args.dialect(), &body));
     let sent = compacted.pieces.map_or_else(|| body.to_vec(), |pieces| pieces.concat());
     let report = json!({
         "actions": compacted.actions.names().collect::<Vec<_>>(),

@@ -190,7 +190,7 @@ async fn forward(
     let exchange = Exchange { shard: &shard, index: target.index, route, clients, dialect: target.dialect };
     let call = route::model_call(route.upstream.api, request.method(), target.uri.path());
     let look = match (call, &shard.proxy.compactor) {
-        (Some(dialect), Some(_)) if dialect.is_read() => {
+        (Some(_), Some(_)) => {
             intake::permits(request.headers(), request.uri().query(), shard.proxy.config.server.max_body_bytes)
         }
         _ => Look::Away,

@@ -91,7 +91,7 @@ fn model_calls(shard: &Shard, api: Api, parts: &Parts) -> Option<Parts> {
     shard.proxy.compactor.as_ref()?;
     let websocket = parts.headers.get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket");
     let responses = route::model_call(api, &Method::POST, parts.uri.path()) == Some(Dialect::Responses);
-    let readable = websocket && responses && Dialect::Responses.is_read() && parts.method == Method::GET;
+    let readable = websocket && responses && parts.method == Method::GET;
     let mut call = readable.then(|| parts.clone())?;
     call.method = Method::POST;
     let of_socket =

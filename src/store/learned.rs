@@ -1,8 +1,10 @@
 //! Numbers learned from answers: calibration of token estimates, windows.
 //! Read from memory, written behind; they expire.
 
-use super::Tenant;
 use super::cache::ByteCache;
+use super::notes::Note;
+use super::shared::now;
+use super::{Store, Tenant};
 
 /// What was learned counts for 30 days from the last time it was learned, in seconds.
 pub(super) const EXPIRY_SECONDS: i64 = 30 * 24 * 3_600;
@@ -50,6 +52,35 @@ pub(super) struct Entry {
 
 pub(super) struct Learned {
     entries: ByteCache<LearnedId, Entry>,
+}
+
+impl Store {
+    /// The factor by which estimates for a model are off, if it was learned.
+    pub fn calibration(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<f64> {
+        self.shared.learned().get(&calibration_id(tenant, upstream, model), now())?.factor
+    }
+
+    pub fn learn_calibration(&self, tenant: &Tenant, upstream: &str, model: &str, factor: f64) {
+        if factor.is_finite() {
+            self.learn(calibration_id(tenant, upstream, model), Value { factor: Some(factor), ..Value::default() });
+        }
+    }
+
+    /// The window that an upstream told, if it did.
+    pub fn window(&self, key: &WindowKey<'_>) -> Option<LearnedWindow> {
+        Some(self.shared.learned().get(&window_id(key), now())?.window)
+    }
+
+    pub fn learn_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
+        self.learn(window_id(key), Value { factor: None, window });
+    }
+
+    fn learn(&self, id: LearnedId, value: Value) {
+        let entry = self.shared.learned().set(id, value, now());
+        if let Some(entry) = entry {
+            self.note(Note::Learned(id, entry));
+        }
+    }
 }
 
 pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {

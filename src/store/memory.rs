@@ -12,12 +12,11 @@ use super::cache::ByteCache;
 use super::marks::{Completeness, Marks, mark};
 use super::reads::StoredMark;
 use super::row::{Row, State, extend, level_code};
+use super::session::Session;
 use super::{Batch, Limits, Stage, Tenant};
 
 pub(super) type Key = (Tenant, Digest);
 
-/// Ends of conversations remembered per session: forks, sub-agents and retries side by side.
-const TAILS_PER_SESSION: usize = 8;
 /// Of a conversation not only what is known of the whole is remembered, but also of all but this many of
 /// its last items: some clients change their latest messages once more.
 const TRAILING: usize = 4;
@@ -49,18 +48,6 @@ pub(super) struct Memory {
     openings: u64,
     /// No database behind it at all: what is not here does not exist.
     alone: bool,
-}
-
-struct Session {
-    tails: VecDeque<Tail>,
-    touched: Instant,
-}
-
-/// What was known of a conversation's first `len` items.
-struct Tail {
-    len: usize,
-    digest: Digest,
-    known: Known,
 }
 
 /// What was found of a conversation.
@@ -376,34 +363,5 @@ pub(super) enum Alone {
 fn note_touch(touches: &mut HashSet<Key>, key: Key) {
     if touches.len() < MAX_TOUCHES {
         touches.insert(key);
-    }
-}
-
-impl Session {
-    /// What the longest tail that `chain` begins with says, and its length.
-    fn longest_tail(&mut self, chain: &[Digest]) -> Option<(usize, Known)> {
-        let fits = |tail: &Tail| tail.len.checked_sub(1).and_then(|last| chain.get(last)) == Some(&tail.digest);
-        let fitting = self.tails.iter().enumerate().filter(|(_, tail)| fits(tail));
-        let (place, _) = fitting.max_by_key(|(_, tail)| tail.len)?;
-        // The latest used are the last to go.
-        let tail = self.tails.remove(place)?;
-        let found = (tail.len, tail.known.clone());
-        self.tails.push_back(tail);
-        Some(found)
-    }
-
-    fn put(&mut self, chain: &[Digest], len: usize, known: &Known) {
-        let Some(digest) = len.checked_sub(1).and_then(|last| chain.get(last)) else { return };
-        self.tails.retain(|tail| tail.digest != *digest);
-        self.tails.push_back(Tail { len, digest: *digest, known: known.clone() });
-        if self.tails.len() > TAILS_PER_SESSION {
-            self.tails.pop_front();
-        }
-    }
-
-    /// Estimated bytes in memory; maps shared between tails are counted with each.
-    fn bytes(&self) -> usize {
-        let tails = self.tails.iter().map(|tail| size_of::<Tail>() + tail.known.evictions.len() * 64);
-        size_of::<Key>() + size_of::<Self>() + tails.sum::<usize>()
     }
 }

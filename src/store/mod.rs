@@ -17,6 +17,7 @@ mod reads;
 mod retention;
 mod row;
 mod secret;
+mod session;
 mod shared;
 mod sqlite;
 #[cfg(test)]
@@ -36,10 +37,9 @@ use crate::wire::Digest;
 
 use commit::Ticket;
 pub use learned::{LearnedWindow, WindowKey};
-use learned::{Value, calibration_id, window_id};
 use notes::Note;
 use reader::Query;
-use shared::{Shared, now};
+use shared::Shared;
 pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
@@ -342,33 +342,6 @@ impl Store {
         self.texts.try_send(Query::Text { id: *id, reply }).map_err(|_| ReadError::Unavailable)?;
         let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
         answer.unwrap_or(Err(ReadError::Unavailable))
-    }
-
-    /// The factor by which estimates for a model are off, if it was learned.
-    pub fn calibration(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<f64> {
-        self.shared.learned().get(&calibration_id(tenant, upstream, model), now())?.factor
-    }
-
-    pub fn learn_calibration(&self, tenant: &Tenant, upstream: &str, model: &str, factor: f64) {
-        if factor.is_finite() {
-            self.learn(calibration_id(tenant, upstream, model), Value { factor: Some(factor), ..Value::default() });
-        }
-    }
-
-    /// The window that an upstream told, if it did.
-    pub fn window(&self, key: &WindowKey<'_>) -> Option<LearnedWindow> {
-        Some(self.shared.learned().get(&window_id(key), now())?.window)
-    }
-
-    pub fn learn_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
-        self.learn(window_id(key), Value { factor: None, window });
-    }
-
-    fn learn(&self, id: learned::LearnedId, value: Value) {
-        let entry = self.shared.learned().set(id, value, now());
-        if let Some(entry) = entry {
-            self.note(Note::Learned(id, entry));
-        }
     }
 
     fn note(&self, note: Note) {

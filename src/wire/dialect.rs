@@ -53,11 +53,6 @@ impl Dialect {
         }
     }
 
-    /// The dialects that are read in this version.
-    pub fn is_read(self) -> bool {
-        matches!(self, Self::Chat | Self::Responses | Self::Messages)
-    }
-
     /// The member that holds the conversation.
     pub fn array(self) -> &'static str {
         match self {
