@@ -224,7 +224,7 @@ fn protect(prune: Option<&PruneSettings>, window: Option<Window>) -> u64 {
 }
 
 /// The least length of a body, in bytes, at which a planned strategy could do anything: smaller bodies need
-/// no reading unless they [carry media](carries_media), whose tokens bytes do not bound. Tokens and
+/// no reading unless they [carry media](crate::wire::carries_media), whose tokens bytes do not bound. Tokens and
 /// characters are never more than bytes; calibration may raise an estimate threefold. `usize::MAX` where
 /// nothing is planned. Overflow recovery is not: it reads the body when the error has come.
 pub fn floor_bytes(strategies: &Strategies, window: Option<Window>) -> usize {
@@ -248,20 +248,6 @@ pub fn floor_bytes(strategies: &Strategies, window: Option<Window>) -> usize {
 /// The least bytes that can be estimated at so many tokens: one token a byte, times the largest calibration.
 fn bytes_of(tokens: u64) -> usize {
     (tokens.saturating_sub(PER_MESSAGE) as f64 / Calibration::MAX) as usize
-}
-
-/// Whether a body may hold pictures, sound or files, by the type names that such parts have in all dialects.
-pub fn carries_media(body: &[u8]) -> bool {
-    const TYPES: [&[u8]; 7] = [
-        b"\"image\"",
-        b"\"image_url\"",
-        b"\"input_image\"",
-        b"\"input_audio\"",
-        b"\"file\"",
-        b"\"input_file\"",
-        b"\"document\"",
-    ];
-    TYPES.iter().any(|name| memchr::memmem::find(body, name).is_some())
 }
 
 #[cfg(test)]

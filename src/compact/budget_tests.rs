@@ -339,10 +339,3 @@ fn the_floor_spares_small_bodies_from_being_read() {
     assert!(floor_bytes(&all(), K128) > 4_000);
     assert!(floor_bytes(&all(), None) > 6_000);
 }
-
-#[test]
-fn media_are_seen_by_their_type() {
-    assert!(carries_media(br#"{"type": "image_url","image_url":{"url":"https://x"}}"#));
-    assert!(carries_media(br#"{"type":"document"}"#));
-    assert!(!carries_media(br#"{"name":"file_path","description":"an image"}"#));
-}

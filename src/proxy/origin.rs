@@ -19,6 +19,7 @@ use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
 use crate::config::{Config, SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
+use crate::wire::conversation::Fields;
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
 use crate::wire::{self, Conversation, Dialect, Digest, Errand, Sight};
@@ -92,8 +93,7 @@ impl Origin {
         let Incoming { shard, index, parts, .. } = incoming;
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let named = || Arc::from(wire::model_of_path(parts.uri.path()).unwrap_or_default());
-        let model: Arc<str> = conversation.fields.model.clone().unwrap_or_else(named);
+        let model: Arc<str> = model(&conversation.fields, parts.uri.path()).into();
         let subject = Subject { model: &model, upstream, path: parts.uri.path(), headers: &parts.headers };
         let strategies = config.strategies(&subject);
         let Identity { tenant, proof, mark } = identity;
@@ -212,6 +212,11 @@ impl Origin {
 
 fn carries_media(conversation: &Conversation) -> bool {
     conversation.items.iter().any(|item| !item.facts.media.is_empty())
+}
+
+/// The model that a request names, in its body or in its path (Bedrock, Vertex). Empty where it names none.
+pub fn model<'r>(fields: &'r Fields, path: &'r str) -> &'r str {
+    fields.model.as_deref().or_else(|| wire::model_of_path(path)).unwrap_or_default()
 }
 
 /// The beta features that headers ask for; they may change a model's window.

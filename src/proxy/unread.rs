@@ -2,13 +2,15 @@
 //! Only an answer that is an error makes one worth a look.
 //!
 //! Why that is sound:
-//! - No strategy acts below [`floor_bytes`]: tokens and characters are never more than bytes (beside media, which
-//!   are looked for).
+//! - No strategy that is in force for the request (by its model, path and headers, as [`Origin`](super::origin::Origin)
+//!   has it) acts below [`floor_bytes`]: tokens and characters are never more than bytes (beside media, which are
+//!   looked for).
 //! - What was replaced stays replaced (L4): the store knows the fewest bytes to which any row may apply, also
 //!   after a restart.
 //! - What went whole stays whole (L5) although it is not remembered: it is below [`UNKNOWN_WINDOW_BYTES`] in all
 //!   and below the limit of eviction in force. Only a lower limit, set later, could evict some of it, which
 //!   would break the prompt cache once.
+//! - Who sent it is known already: a token that is only claimed is proved by an answer to a body that was read.
 //! - An overflow is recovered (L6): the body is still here when the error comes. Only an error inside a success
 //!   needs hold-back, and that begins where bytes and requested output could fill the window.
 
@@ -23,9 +25,9 @@ use super::intake::Intake;
 use super::origin::{self, Incoming};
 use super::outcome::Record;
 use super::reply::Fault;
-use super::tenant::Identity;
+use super::tenant::{Identity, Proof};
 use super::{Additions, Exchange, learning};
-use crate::compact::budget::{Window, carries_media, floor_bytes};
+use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Strategies, Subject};
 use crate::store::WindowKey;
 use crate::wire::{self, Dialect};
@@ -34,7 +36,10 @@ impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
     pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
         let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
-        if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || carries_media(body) {
+        if identity.proof == Proof::Claimed {
+            return false;
+        }
+        if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || wire::carries_media(body) {
             return false;
         }
         let Ok(fields) = wire::fields(*dialect, body) else { return false };
@@ -45,20 +50,24 @@ impl Compactor {
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
         let path = parts.uri.path();
-        let model = fields.model.as_deref().or_else(|| wire::model_of_path(path)).unwrap_or_default();
+        let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
         let window = origin::window(self, config, &key);
-        body.len() < floor(&strategies, window, fields.most_output().unwrap_or(0))
+        // A configured window may be larger than what the upstream has told.
+        let told = self.store.window(&key).and_then(|told| told.total);
+        body.len() < floor(&strategies, (window, told), fields.most_output().unwrap_or(0))
     }
 }
 
-/// The least bytes of a body, asking for so much output, that may need more than to be passed on.
-fn floor(strategies: &Strategies, window: Option<Window>, output: u64) -> usize {
+/// The least bytes of a body, asking for so much output, that may need more than to be passed on. `told`: input and
+/// output together, as the upstream has told.
+fn floor(strategies: &Strategies, (window, told): (Option<Window>, Option<u64>), output: u64) -> usize {
     let planned = floor_bytes(strategies, window);
-    let Some(window) = window.filter(|_| strategies.recovery) else { return planned };
-    let overflowing = window.input.min(window.total).saturating_sub(output);
+    let limits = window.map(|window| window.input.min(window.total)).into_iter().chain(told);
+    let Some(least) = limits.min().filter(|_| strategies.recovery) else { return planned };
+    let overflowing = least.saturating_sub(output);
     planned.min(usize::try_from(overflowing).unwrap_or(usize::MAX))
 }
 
@@ -100,11 +109,14 @@ mod tests {
         let config =
             Config::parse("[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]", &|_| None).unwrap();
         let window = |tokens| Some(Window { input: tokens, total: tokens });
-        let floor = |window, output| floor(&config.strategies, window, output);
+        let floor_told = |window, told, output| floor(&config.strategies, (window, told), output);
+        let floor = |window, output| floor_told(window, None, output);
         assert!(floor(None, 0) > 4_000 && floor(window(128_000), 0) > 4_000);
         assert!(floor(window(4_096), 0) < 2_000, "a small window is soon full");
         assert_eq!(floor(window(128_000), 127_000), 1_000, "where output and bytes could fill it");
         assert_eq!(floor(window(128_000), 200_000), 0);
         assert!(floor(None, u64::MAX) > 4_000, "an error is looked back from");
+        assert_eq!(floor_told(window(128_000), Some(8_192), 8_000), 192, "the upstream has told less");
+        assert_eq!(floor_told(window(8_192), Some(128_000), 8_000), 192);
     }
 }

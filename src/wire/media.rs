@@ -16,16 +16,52 @@ const BYTES_PER_PAGE: usize = 64_000;
 const VIDEO_SECOND: u32 = 300;
 const BYTES_PER_VIDEO_SECOND: usize = 200_000;
 
+/// What a medium's cost goes by.
+#[derive(Clone, Copy)]
+enum Kind {
+    Picture,
+    Sound,
+    Document,
+    Video,
+}
+
+/// The types that media have in all dialects, as JSON text.
+const TYPES: [(&str, Kind); 13] = [
+    (r#""image_url""#, Kind::Picture),
+    (r#""image""#, Kind::Picture),
+    (r#""input_image""#, Kind::Picture),
+    (r#""computer_screenshot""#, Kind::Picture),
+    (r#""input_audio""#, Kind::Sound),
+    (r#""audio_url""#, Kind::Sound),
+    (r#""audio""#, Kind::Sound),
+    (r#""file""#, Kind::Document),
+    (r#""input_file""#, Kind::Document),
+    (r#""document""#, Kind::Document),
+    (r#""video_url""#, Kind::Video),
+    (r#""video""#, Kind::Video),
+    (r#""input_video""#, Kind::Video),
+];
+
+/// A generated picture is a member of its item, whose type this is.
+const GENERATED: &str = r#""image_generation_call""#;
+
+/// Whether a body may hold pictures, sounds, files or videos: whether it names the type of one.
+pub fn carries_media(body: &[u8]) -> bool {
+    let names = TYPES.iter().map(|(name, _)| *name).chain([GENERATED]);
+    names.into_iter().any(|name| memmem::find(body, name.as_bytes()).is_some())
+}
+
 /// Estimated input tokens of a content part of type `form`; `None` if it is no medium.
 pub(super) fn tokens(form: &str, part: &[u8]) -> Option<u32> {
     let units = |bytes: usize| u32::try_from(part.len() / bytes + 1).unwrap_or(u32::MAX);
-    match form {
-        "image_url" | "image" | "input_image" => Some(if is_low_detail(part) { LOW_DETAIL } else { PICTURE }),
-        "input_audio" | "audio_url" | "audio" => Some(units(BYTES_PER_AUDIO_TOKEN)),
-        "file" | "input_file" | "document" => Some(units(BYTES_PER_PAGE).saturating_mul(PAGE)),
-        "video_url" | "video" | "input_video" => Some(units(BYTES_PER_VIDEO_SECOND).saturating_mul(VIDEO_SECOND)),
-        _ => None,
-    }
+    let (_, kind) = TYPES.iter().find(|(name, _)| name.trim_matches('"') == form)?;
+    Some(match kind {
+        Kind::Picture if is_low_detail(part) => LOW_DETAIL,
+        Kind::Picture => PICTURE,
+        Kind::Sound => units(BYTES_PER_AUDIO_TOKEN),
+        Kind::Document => units(BYTES_PER_PAGE).saturating_mul(PAGE),
+        Kind::Video => units(BYTES_PER_VIDEO_SECOND).saturating_mul(VIDEO_SECOND),
+    })
 }
 
 /// `"low"` occurs as a whole JSON string only as the value of `detail`.
@@ -45,5 +81,16 @@ mod tests {
         assert_eq!(tokens("input_audio", &[b'A'; 200_000]), Some(101));
         assert_eq!(tokens("file", b"{}"), Some(PAGE));
         assert_eq!(tokens("text", b"{}"), None);
+    }
+
+    #[test]
+    fn whatever_is_counted_as_a_medium_is_found_in_a_body() {
+        for form in ["image", "input_image", "input_audio", "audio_url", "audio", "input_video", "file", "document"] {
+            assert!(tokens(form, b"{}").is_some(), "{form}");
+            assert!(carries_media(format!(r#"{{"type": "{form}"}}"#).as_bytes()), "{form}");
+        }
+        assert!(carries_media(br#"{"type":"image_generation_call","result":"aGk="}"#));
+        assert!(carries_media(br#"{"type": "image_url","image_url":{"url":"https://x"}}"#));
+        assert!(!carries_media(br#"{"name":"file_path","description":"an image"}"#));
     }
 }

@@ -32,4 +32,5 @@ pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
 pub use dialect::{Errand, model_of_path};
+pub use media::carries_media;
 pub use reading::{fields, read, read_known};
