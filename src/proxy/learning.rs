@@ -13,8 +13,8 @@ use super::origin::Origin;
 use super::tenant::{self, Asker, Proof};
 use super::work::Work;
 use crate::store::{LearnedWindow, Tenant, WindowKey};
-use crate::wire::Dialect;
 use crate::wire::usage::{self, Observed, Usage};
+use crate::wire::{Dialect, Sight};
 
 /// Smallest and largest window that is believed, in tokens (INVARIANTS §4.6).
 const TEACHABLE: std::ops::RangeInclusive<u64> = 1_024..=20_000_000;
@@ -32,7 +32,9 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         compactor.verified.accept(mark);
     }
     let encoding = Encoding::of(headers)?;
-    let estimated = work.tokens.map(|tokens| tokens.after as f64 / origin.calibration);
+    // Where the provider holds a part of the history, its count is of more than was estimated.
+    let counted_whole = work.tokens.filter(|_| origin.sight == Sight::Whole);
+    let estimated = counted_whole.map(|tokens| tokens.after as f64 / origin.calibration);
     // Not the origin itself: it holds the request's body, and an answer may take minutes.
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
     let (counted, proof) = (Counted::by(&origin), origin.proof);

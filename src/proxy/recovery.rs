@@ -189,7 +189,8 @@ impl Compactor {
                 self.store.learn_window(&origin.window_key(), window);
             }
         }
-        let Some(reported) = sizes.input.filter(|_| sizes.unit == Unit::Tokens) else { return };
+        let comparable = sizes.unit == Unit::Tokens && origin.sight == Sight::Whole;
+        let Some(reported) = sizes.input.filter(|_| comparable) else { return };
         let estimated = origin.think(&work.known, |situation| estimate::total(situation).after).await;
         if let Some(estimated) = estimated {
             self.calibrate(&Counted::by(origin), estimated, reported);
@@ -236,7 +237,8 @@ fn left_beside(work: &Work, sizes: &Sizes) -> Option<u64> {
 /// The largest output limit that the error's numbers leave room for; `None` where that is too little.
 fn lowered_value(work: &Work, sizes: &Sizes) -> Option<u64> {
     let limit = sizes.limit.filter(|_| sizes.unit == Unit::Tokens)?;
-    // Without the provider's count, the own estimate with two percent for its error.
-    let input = sizes.input.or(work.tokens.map(|tokens| tokens.after + tokens.after / 50))?;
+    // Without the provider's count, the own estimate of the whole, with two percent for its error.
+    let estimated = work.tokens.filter(|_| work.origin.sight == Sight::Whole);
+    let input = sizes.input.or(estimated.map(|tokens| tokens.after + tokens.after / 50))?;
     limit.checked_sub(input + MARGIN).filter(|room| *room >= work.origin.least_output)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use compactproxy::config::TenantRule;
 use compactproxy::proxy::tenant::{Asker, Verified, identify};
-use compactproxy::store::{Limits, Store};
+use compactproxy::store::Store;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 use crate::support::chat::{over, parsed, words};
-use crate::support::proxy::{Served, start};
+use crate::support::proxy::{Served, open, start};
 use crate::support::wire::{Listener, patiently, values};
 
 const SECTIONS: &str = "[tool_result_eviction]\nmax_result_chars = 20_000\n[truncate_args]\n[prune]\n[compaction]\n";
@@ -166,21 +166,26 @@ async fn an_overflow_whose_history_was_not_seen_passes_byte_for_byte() {
 /// What the provider counts is the whole chain; the estimate is of an increment.
 #[tokio::test]
 async fn the_count_of_a_whole_chain_corrects_no_estimate_of_an_increment() {
-    let (listener, store) = (Listener::bind().await, Store::in_memory_only(Limits::default()).await.unwrap());
+    let (listener, folder) = (Listener::bind().await, tempfile::tempdir().unwrap());
+    let store = open(&format!("sqlite://{}", folder.path().join("state.db").display()));
     let config = parsed(&format!("{}/v1", listener.url()), SECTIONS);
     let ends = Ends { listener, proxy: over(config, Arc::clone(&store), |_| {}), form: Form::Json };
-    let body = chained(&ends).await;
-    let message = "This model's maximum context length is 128000 tokens. However, your messages resulted in 200000 tokens. \
-        Please reduce the length of the messages.";
-    let refusal = json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "param": "input",
-        "message": message}});
-    ends.exchange(&body, &[(400, refusal), (200, response(3))]).await;
-    let mut large = result(3);
-    large[0]["output"] = json!(words(3, 9_000));
-    let mut counted = response(4);
+    let mut refusal = too_long();
+    refusal["error"]["message"] = json!(
+        "This model's maximum context length is 128000 tokens. However, your messages \
+        resulted in 200000 tokens. Please reduce the length of the messages."
+    );
+    let body = request(&ends, Some("resp_elsewhere"), result(1));
+    ends.exchange(&body, &[(400, refusal)]).await;
+    assert_eq!(factor(&store), None, "from an error");
+    let mut large = result(2);
+    large[0]["output"] = json!(words(2, 9_000));
+    let mut counted = response(3);
     counted["usage"]["input_tokens"] = json!(200_000);
-    ends.exchange(&request(&ends, Some("resp_3"), large), &[(200, counted)]).await;
-    assert_eq!(factor(&store), None);
+    let body = request(&ends, Some("resp_elsewhere"), large);
+    let (asked, _) = ends.exchange(&body, &[(200, counted)]).await;
+    assert!(asked[0].to_string().contains("/_compactproxy/evicted/"));
+    assert_eq!(factor(&store), None, "from an answer");
 }
 
 /// The factor that was learned for the test's model.
