@@ -12,7 +12,9 @@ use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::reply::Fault;
+use super::second::{Attempt, Next, Refusal, next};
 use super::work::Work;
+use crate::wire::Errand;
 use crate::wire::overflow::Verdict;
 
 /// What both attempts are made of.
@@ -39,11 +41,13 @@ impl Exchange<'_> {
         let (step, first) = self.judge(work, answer).await;
         let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
-        match step {
-            Step::Hold | Step::Release => first,
-            Step::Recover(verdict) if work.recovers() => self.compacted(&call, work, verdict, first).await,
-            Step::Recover(_) if !refused(work, first.answer.status()) => first,
-            Step::Recover(_) | Step::Rejected(_) => self.original(&call, work, first).await,
+        if matches!(step, Step::Hold | Step::Release) {
+            return first;
+        }
+        match next(Attempt::First, refusal(work, step, first.answer.status())) {
+            Next::Relay | Next::FirstRefusal { .. } => first,
+            Next::Shorten(verdict) => self.compacted(&call, work, verdict, first).await,
+            Next::Original => self.original(&call, work, first).await,
         }
     }
 
@@ -61,14 +65,16 @@ impl Exchange<'_> {
             Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
                 ("recovered", Some(held))
             }
-            Some(Ok((_, held))) if is_transient(held.answer.status()) => ("refused", Some(held)),
-            Some(Ok((step, held))) => {
-                // What the provider does not take is not to be in force at the next turn.
-                if condemns(step, held.answer.status()) && work.activated.is_some() {
-                    call.compactor.quarantine(work);
+            Some(Ok((step, held))) => match next(Attempt::Shorter, refusal(work, step, held.answer.status())) {
+                Next::FirstRefusal { condemned } => {
+                    // What the provider does not take is not to be in force at the next turn.
+                    if condemned && work.activated.is_some() {
+                        call.compactor.quarantine(work);
+                    }
+                    ("failed", None)
                 }
-                ("failed", None)
-            }
+                Next::Relay | Next::Shorten(_) | Next::Original => ("refused", Some(held)),
+            },
             Some(Err(_)) => ("failed", None),
         };
         work.activated = work.activated.or(planned);
@@ -91,7 +97,8 @@ impl Exchange<'_> {
         match self.try_once(call.parts, call.intake, work).await {
             Ok((step, held)) => {
                 let accepted = held.answer.status().is_success() && !matches!(step, Step::Recover(_));
-                if accepted {
+                // A refused count, or a provider's own compaction, says nothing of the session's turns.
+                if accepted && work.origin.errand == Errand::Generate {
                     if speaks_of_thinking(&first) {
                         call.compactor.bindings.refused(&work.origin);
                     }
@@ -121,13 +128,22 @@ impl Exchange<'_> {
     /// the prompt could be too long.
     async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
-        let sent = if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original };
         let held = work.may_overflow || work.recovers() && !status.is_success();
         match held || refused(work, status) {
-            true => hold(answer, sent, self.shard.proxy.hold_time).await,
+            true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),
         }
     }
+}
+
+/// An answer that was held back to its end, as the rule of the two attempts takes it.
+fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
+    let verdict = if let Step::Recover(verdict) = step { verdict } else { Verdict::Other };
+    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), recovers: work.recovers() }
+}
+
+fn sent(work: &Work) -> Sent {
+    if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original }
 }
 
 /// Whether a rewritten body may be at fault.
@@ -148,14 +164,4 @@ fn speaks_of_thinking(refusal: &Held) -> bool {
         }
     }
     memchr::memmem::find(&text, b"thinking").is_some()
-}
-
-/// Whether the answer to a second attempt speaks against the rung that it was made with.
-fn condemns(step: Step, status: StatusCode) -> bool {
-    matches!(step, Step::Recover(_) | Step::Rejected(_)) || matches!(status.as_u16(), 400 | 422)
-}
-
-/// A refusal that says nothing of the request: the client is to see it and wait.
-fn is_transient(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }

@@ -25,6 +25,7 @@ pub mod recovery;
 pub mod relay;
 pub mod reply;
 pub mod route;
+pub mod second;
 pub mod sessions;
 pub mod sidecall;
 mod socket;

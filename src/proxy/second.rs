@@ -1,0 +1,105 @@
+//! The rule of the two attempts (L6): what follows from a refusal, over HTTP and on sockets alike.
+
+use super::hold::Sent;
+use crate::wire::overflow::Verdict;
+
+/// Which attempt was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    First,
+    /// A shorter body, after the first one was too long.
+    Shorter,
+    /// The client's own body, after a rewritten one was refused.
+    Original,
+}
+
+/// A refusal of which the client has seen nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Refusal {
+    pub verdict: Verdict,
+    /// The HTTP status; on a socket the one that the event names, if it names one.
+    pub status: Option<u16>,
+    /// What was refused.
+    pub sent: Sent,
+    /// Whether an overflow of this request is mended.
+    pub recovers: bool,
+}
+
+/// What the client gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// This refusal.
+    Relay,
+    /// The answer to a shorter body.
+    Shorten(Verdict),
+    /// The answer to its own body.
+    Original,
+    /// The first refusal; `condemned`: what the second body was made with is to blame and no longer in force.
+    FirstRefusal { condemned: bool },
+}
+
+/// What follows from a refusal.
+pub fn next(attempt: Attempt, refusal: Refusal) -> Next {
+    let Refusal { verdict, status, sent, recovers } = refusal;
+    let at_fault = sent == Sent::Rewritten && matches!(status, Some(400 | 422));
+    match attempt {
+        Attempt::First if verdict != Verdict::Other && recovers => Next::Shorten(verdict),
+        Attempt::First if at_fault => Next::Original,
+        Attempt::First | Attempt::Original => Next::Relay,
+        // A rate limit or a failure says nothing of the request: the client is to see it and wait.
+        Attempt::Shorter if matches!(status, Some(429 | 500..)) => Next::Relay,
+        Attempt::Shorter => Next::FirstRefusal { condemned: at_fault || verdict != Verdict::Other },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::overflow::Sizes;
+
+    #[test]
+    fn every_refusal_has_one_consequence() {
+        let long = Verdict::Overflow(Sizes::default());
+        let budget = Verdict::OutputBudget(Sizes::default());
+        let (own, ours) = (Sent::Original, Sent::Rewritten);
+        let (stands, condemned) = (Next::FirstRefusal { condemned: false }, Next::FirstRefusal { condemned: true });
+        let table = [
+            (Attempt::First, long, Some(400), own, Next::Shorten(long)),
+            (Attempt::First, budget, Some(400), ours, Next::Shorten(budget)),
+            // An error inside a success, and an event without a status.
+            (Attempt::First, long, Some(200), own, Next::Shorten(long)),
+            (Attempt::First, long, None, ours, Next::Shorten(long)),
+            (Attempt::First, Verdict::Other, Some(400), ours, Next::Original),
+            (Attempt::First, Verdict::Other, Some(422), ours, Next::Original),
+            (Attempt::First, Verdict::Other, Some(400), own, Next::Relay),
+            (Attempt::First, Verdict::Other, Some(429), ours, Next::Relay),
+            (Attempt::First, Verdict::Other, None, ours, Next::Relay),
+            (Attempt::Shorter, long, Some(400), ours, condemned),
+            (Attempt::Shorter, long, Some(200), ours, condemned),
+            (Attempt::Shorter, Verdict::Other, Some(422), ours, condemned),
+            (Attempt::Shorter, Verdict::Other, Some(401), ours, stands),
+            (Attempt::Shorter, Verdict::Other, None, ours, stands),
+            (Attempt::Shorter, Verdict::Other, Some(429), ours, Next::Relay),
+            (Attempt::Shorter, long, Some(503), ours, Next::Relay),
+            (Attempt::Original, long, Some(400), own, Next::Relay),
+            (Attempt::Original, Verdict::Other, Some(500), own, Next::Relay),
+        ];
+        for (attempt, verdict, status, sent, due) in table {
+            let refusal = Refusal { verdict, status, sent, recovers: true };
+            assert_eq!(next(attempt, refusal), due, "{attempt:?} {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_mended_a_rewritten_body_may_still_be_at_fault() {
+        let verdict = Verdict::Overflow(Sizes::default());
+        for (status, sent, due) in [
+            (400, Sent::Rewritten, Next::Original),
+            (400, Sent::Original, Next::Relay),
+            (413, Sent::Rewritten, Next::Relay),
+        ] {
+            let refusal = Refusal { verdict, status: Some(status), sent, recovers: false };
+            assert_eq!(next(Attempt::First, refusal), due, "{status} {sent:?}");
+        }
+    }
+}
