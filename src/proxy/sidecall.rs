@@ -16,13 +16,14 @@ use super::encoding::{DecodeError, Encoding, decode};
 use super::headers::{self, BodyHeaders};
 use super::jobs::{Made, Prepared, Ticket};
 use super::origin::Origin;
+use super::work::{drop_beta, drop_option};
 use crate::compact::budget::{Learned, Window};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::Situation;
 use crate::compact::render::render;
 use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, prompt, steps, transcript};
 use crate::compact::{Known, estimate};
-use crate::config::{Api, CompactionSettings};
+use crate::config::{Api, CompactionSettings, SignedThinking};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
 use crate::wire::side::{Answer, warm_edits};
 use crate::wire::splice::{splice, total_len};
@@ -287,15 +288,25 @@ fn may_ask(origin: &Origin) -> bool {
 async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<String, SideCallError> {
     let body = origin.body.clone();
     let made = origin.think(known, move |situation| {
-        let Situation { conversation, known, .. } = *situation;
-        let edits = warm_edits(conversation, render(conversation, known).edits, cut, WARM_INSTRUCTION)?;
+        let Situation { conversation, known, strategies, .. } = *situation;
+        let own = render(conversation, known).edits;
+        // The same option as the request itself has: the cache knows the prefix with it.
+        let asked = strategies.signed_thinking == SignedThinking::Dropped && !own.is_empty();
+        let option = asked.then(|| drop_option(conversation, known)).flatten();
+        let drops = option.is_some();
+        let mut edits = warm_edits(conversation, own, cut, WARM_INSTRUCTION)?;
+        edits.extend(option);
+        edits.sort_by_key(|edit| edit.span.start);
         let items = estimate::per_item(situation, known.active.as_deref());
         let replaced: u64 = items.iter().take(cut).map(|tokens| u64::from(*tokens)).sum();
-        Some((splice(&body, edits).ok()?, replaced as usize))
+        Some((splice(&body, edits).ok()?, replaced as usize, drops))
     });
-    let (pieces, replaced) = made.await.flatten().ok_or(SideCallError::NotMade)?;
-    let answer =
-        call(origin, (origin.index, origin.dialect), (origin.uri.clone(), origin.headers.clone()), pieces).await?;
+    let (pieces, replaced, drops) = made.await.flatten().ok_or(SideCallError::NotMade)?;
+    let mut headers = origin.headers.clone();
+    if drops {
+        drop_beta(&mut headers);
+    }
+    let answer = call(origin, (origin.index, origin.dialect), (origin.uri.clone(), headers), pieces).await?;
     accepted(origin, &answer, replaced)
 }
 

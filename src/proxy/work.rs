@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::body::SendBody;
 use super::chains::Recorder;
@@ -80,7 +80,9 @@ impl Work {
     pub(super) fn set_pieces(&mut self, mut edits: Vec<Edit>) {
         self.drops_blocks = false;
         if !edits.is_empty()
-            && let Some(option) = self.drop_option()
+            && self.origin.strategies.signed_thinking == SignedThinking::Dropped
+            && let Ok(conversation) = self.origin.read()
+            && let Some(option) = drop_option(&conversation, &self.known)
         {
             edits.push(option);
             self.drops_blocks = true;
@@ -96,20 +98,11 @@ impl Work {
         }
     }
 
-    /// The provider's option, where it is configured and signed thinking follows what is replaced.
-    fn drop_option(&self) -> Option<Edit> {
-        let active = self.known.active.as_deref();
-        let asked = self.origin.strategies.signed_thinking == SignedThinking::Dropped;
-        let checkpoint = active.filter(|_| asked)?;
-        let conversation = self.origin.read().ok()?;
-        binding::is_mismatched(&conversation, checkpoint).then(|| conversation.drop_blocks())?
-    }
-
     /// The request's head as the body to send needs it.
     pub(super) fn head(&self, parts: &Parts) -> Parts {
         let mut parts = parts.clone();
         if self.drops_blocks && self.pieces.is_some() {
-            headers::add_beta(&mut parts.headers, BLOCK_BINDING_BETA);
+            drop_beta(&mut parts.headers);
         }
         parts
     }
@@ -169,4 +162,15 @@ impl Work {
         self.actions.output_lowered = true;
         conversation.lower_output(room)
     }
+}
+
+/// The provider's option, where signed thinking follows what is replaced. It needs [its beta feature](drop_beta).
+pub(super) fn drop_option(conversation: &Conversation<'_>, known: &Known) -> Option<Edit> {
+    let checkpoint = known.active.as_deref()?;
+    binding::is_mismatched(conversation, checkpoint).then(|| conversation.drop_blocks())?
+}
+
+/// The beta feature of the provider's option for thinking that no longer fits.
+pub(super) fn drop_beta(headers: &mut HeaderMap) {
+    headers::add_beta(headers, BLOCK_BINDING_BETA);
 }

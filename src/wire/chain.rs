@@ -126,7 +126,7 @@ pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> 
 }
 
 /// The edit that takes a member out, with the comma before or behind it.
-fn without(body: &[u8], all: &[super::scan::Member<'_>], index: usize) -> Option<Edit> {
+pub(super) fn without(body: &[u8], all: &[super::scan::Member<'_>], index: usize) -> Option<Edit> {
     let (_, value) = all.get(index)?;
     let span = match index.checked_sub(1).and_then(|before| all.get(before)) {
         Some((_, before)) => before.end..value.end,

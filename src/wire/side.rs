@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::conversation::{Conversation, Dialect, Item, Role};
+use super::scan::members;
 use super::splice::Edit;
-use super::{anthropic_side, chat_side, responses_side};
+use super::{anthropic_side, chain, chat_side, responses_side};
 
 /// What a side call came back with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, ins
     kept.push(Edit { span: upto..end, with: Bytes::from(format!(",{}", conversation.head_message(0, instruction))) });
     kept.extend(conversation.lower_output(most + conversation.fields.least_output));
     kept.extend(unstored(conversation));
+    kept.extend(of_a_socket(conversation));
     kept.sort_by_key(|edit| edit.span.start);
     Some(kept)
 }
@@ -80,6 +82,16 @@ fn unstored(conversation: &Conversation) -> Option<Edit> {
         }
         _ => None,
     }
+}
+
+/// The edit that takes out what only a message on a socket has: there `type` tells it from others.
+fn of_a_socket(conversation: &Conversation) -> Option<Edit> {
+    if conversation.dialect != Dialect::Responses {
+        return None;
+    }
+    let all = members(conversation.body, 0).ok()?;
+    let kind = all.iter().position(|(key, _)| key == "type")?;
+    chain::without(conversation.body, &all, kind)
 }
 
 impl Dialect {

@@ -193,3 +193,56 @@ async fn where_the_providers_option_is_refused_only_the_full_fold_is_left() {
     assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding") && !head.contains("binding-controls"));
     assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
 }
+
+/// The upstream of a client that takes its turns in order: what it was sent, head and body. It has all of a prompt in its
+/// cache, and it writes summaries.
+async fn turns(calls: impl IntoIterator<Item = usize>, sections: &str) -> Vec<(String, String)> {
+    let (listener, proxy) = served(sections).await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let upstream = tokio::spawn(async move {
+        loop {
+            let mut server = listener.accept().await;
+            let head = server.head().await.to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+            let body = String::from_utf8(server.exactly(length.trim().parse().unwrap()).await).unwrap();
+            let side = body.contains(WARM) || !body.contains(SYSTEM);
+            let said =
+                if side { "## SESSION INTENT\nLook around in the folders and tell what is there." } else { "Done." };
+            let answer = json!({ "type": "message", "role": "assistant", "model": "claude-x", "stop_reason": "end_turn",
+                "content": [{ "type": "text", "text": said }],
+                "usage": { "input_tokens": 5, "cache_read_input_tokens": 900, "output_tokens": 2 } });
+            server.send(reply("200 OK", "application/json", &answer.to_string())).await;
+            tell.send((head, body)).unwrap();
+        }
+    });
+    for calls in calls {
+        let mut turn = body(&loop_of(calls, 1_200));
+        turn["max_tokens"] = json!(2_000);
+        let answer = ask(proxy.proxy_addr, "/v1/messages", turn.to_string()).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    upstream.abort();
+    let mut all = Vec::new();
+    while let Some(call) = told.recv().await {
+        all.push(call);
+    }
+    all
+}
+
+const WARM: &str = "Stop working on the task for this one answer";
+
+/// A side call from the cached prefix shows the provider the same changes before signed thinking as the turn itself.
+#[tokio::test]
+async fn a_warm_side_call_has_the_providers_option_too() {
+    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
+                    [[window]]\nmodel = \"claude*\"\ninput = 12000\n";
+    let all = turns((4..20).step_by(2), sections).await;
+    let dropping = |(head, body): &&(String, String)| {
+        let option = body.contains(r#""block_binding":{"prefix_mismatch_behavior":"drop_block"}"#);
+        assert_eq!(option, head.contains("thinking-binding-controls-2026-08-01"), "{head}");
+        option
+    };
+    let warm = |(_, body): &&(String, String)| body.contains(WARM);
+    assert!(all.iter().filter(|call| !warm(call)).any(|call| dropping(&call)), "turns");
+    assert!(all.iter().filter(warm).any(|call| dropping(&call)), "{} side calls", all.iter().filter(warm).count());
+}

@@ -112,3 +112,24 @@ fn a_warm_call_is_never_stored_and_its_output_is_bounded() {
     }
     assert_eq!(warm(r#""max_output_tokens":5000,"#).unwrap()["max_output_tokens"], json!(4_096));
 }
+
+/// Over HTTP there are no messages of several kinds.
+#[test]
+fn a_warm_call_has_nothing_of_a_sockets_message() {
+    let kind = r#""type":"response.create""#;
+    let items = r#"[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]"#;
+    for body in [
+        format!(r#"{{{kind},"model":"m","input":{items}}}"#),
+        format!(r#"{{ {kind} , "store":true,"model":"m","input":{items}}}"#),
+        format!(r#"{{"model":"m","store":true,{kind},"input":{items}}}"#),
+        format!(r#"{{"model":"m","input":{items},{kind}}}"#),
+    ] {
+        let made = warm_of(&body, 2).unwrap();
+        let keys: Vec<&str> = made.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys.len(), 3, "{made}");
+        assert_eq!(
+            (&made["model"], &made["store"], made["input"].as_array().unwrap().len()),
+            (&json!("m"), &json!(false), 3)
+        );
+    }
+}
