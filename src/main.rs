@@ -1,6 +1,7 @@
 use std::process::ExitCode;
 
-/// glibc's keeps for each thread what others have freed: after a day of long bodies, a quarter more memory.
+/// glibc's keeps for each thread what others have freed. Without huge pages, which would have an idle proxy take twice
+/// the memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

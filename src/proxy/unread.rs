@@ -44,11 +44,11 @@ impl Compactor {
         }
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let model = fields.model.as_deref().unwrap_or_default();
-        let strategies =
-            config.strategies(&Subject { model, upstream, path: parts.uri.path(), headers: &parts.headers });
+        let path = parts.uri.path();
+        let model = fields.model.as_deref().or_else(|| wire::model_of_path(path)).unwrap_or_default();
+        let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
-        let key = WindowKey { tenant, upstream, path: parts.uri.path(), model, betas };
+        let key = WindowKey { tenant, upstream, path, model, betas };
         let window = origin::window(self, config, &key);
         body.len() < floor(&strategies, window, fields.most_output().unwrap_or(0))
     }

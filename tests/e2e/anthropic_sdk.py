@@ -57,9 +57,10 @@ def main(folder):
         compacted(session, session.model)
     for session in unforeseen:
         check(f"{session.model}: recovered", session.did("recovered"), str(session.actions))
-    # What is counted is what would be sent: with the window known it fits.
-    counted = planned[0].counted
+    # What is counted is what would be sent: the history alone is three windows long.
+    counted, uncounted = planned[0].counted, planned[0].uncounted
     check("the counted tokens stayed within the window", counted and max(counted) < WINDOW, str(max(counted, default=0)))
+    check("few requests were too long to be counted", uncounted * 4 < len(counted), f"{uncounted} of {len(counted)}")
     check("the proxy ends with status 0", proxy.stop() == 0)
     requests, total = provider.record()
     for session in planned + unforeseen:

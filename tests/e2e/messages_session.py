@@ -1,6 +1,6 @@
 """A coding agent over Messages: blocks, signed thinking, a cache mark that moves to the end with every call."""
 
-from anthropic import Anthropic, DefaultHttpxClient
+from anthropic import Anthropic, BadRequestError, DefaultHttpxClient
 from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, go_on, result
 
 TOOLS = [{"name": TOOL, "description": DESCRIPTION, "input_schema": PARAMETERS}]
@@ -17,6 +17,7 @@ class Session(Talk):
         self.history = [{"role": "user", "content": [{"type": "text", "text": self.task}]}]
         self.thoughts = 0
         self.counted = []  # what `count_tokens` said before each call
+        self.uncounted = 0  # how often it said that this is too long
 
     def common(self):
         """What a call and the counting of its tokens share."""
@@ -59,8 +60,14 @@ def ask(client, session):
 
 
 def ask_counted(client, session):
-    """The same, after its tokens were counted, as careful agents do."""
-    session.counted.append(client.messages.count_tokens(**session.common()).input_tokens)
+    """The same, after its tokens were counted, as careful agents do. To count is no reason to compact: what only the
+    call itself will compact may be too long for the provider's counter, too."""
+    try:
+        session.counted.append(client.messages.count_tokens(**session.common()).input_tokens)
+    except BadRequestError as error:
+        if "prompt is too long" not in str(error):
+            raise
+        session.uncounted += 1
     return ask(client, session)
 
 

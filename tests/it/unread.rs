@@ -13,8 +13,8 @@ use crate::support::proxy::{Served, open};
 use crate::support::wire::patiently;
 
 const ALL: &str = "[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]\n[overflow_recovery]\n";
-/// In so small a window even a small history is compacted.
-const SMALL_WINDOW: &str = "[[window]]\nmodel = \"*\"\ninput = 1000\n";
+/// Under so low a limit even a small result is evicted.
+const LOW_LIMIT: &str = "[tool_result_eviction]\nmax_result_chars = 1000\npreview_chars = 100\n";
 
 /// How many bodies were looked at: the stage of planning is timed for no others.
 fn looked_at(proxy: &Proxy) -> u64 {
@@ -75,31 +75,24 @@ async fn a_small_body_with_a_stored_row_is_still_rewritten_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("state.db").display());
     let (provider, _) = pair(Settings::default(), ALL).await;
-    let body = model(&history("a", 6, 80), "gpt-4o");
+    let body = model(&history("a", 1, 400), "gpt-4o");
     assert!(body.to_string().len() < 4_000, "{}", body.to_string().len());
 
     let store = open(&url);
-    let narrow =
-        format!("{ALL}{SMALL_WINDOW}").replace("[compaction]", "[compaction]\ntrigger_tokens = 600\nkeep_tokens = 100");
-    let (running, _) = served(&provider.base_url(), &narrow, &store).await;
-    let mut answer = post(running.proxy_addr, "k", &body).await;
-    for _ in 0..5 {
-        answer = post(running.proxy_addr, "k", &body).await;
-    }
-    assert!(answer.actions().contains(&"checkpoint"), "{:?}", answer.actions());
+    let (running, _) = served(&provider.base_url(), LOW_LIMIT, &store).await;
+    assert_eq!(post(running.proxy_addr, "k", &body).await.actions(), ["evicted"]);
     let sent = attempts(&provider).pop().unwrap().body;
-    running.join();
+    drop(running);
     store.close().await;
 
     let store = open(&url);
     let (running, proxy) = served(&provider.base_url(), ALL, &store).await;
     let again = post(running.proxy_addr, "k", &body).await;
-    assert_eq!(again.actions(), ["checkpoint"]);
+    assert_eq!(again.actions(), ["evicted"]);
     assert_eq!(attempts(&provider).pop().unwrap().body, sent);
-    let other = model(&history("b", 1, 50), "gpt-4o");
-    let before = looked_at(&proxy);
-    post(running.proxy_addr, "k", &other).await;
-    assert_eq!(looked_at(&proxy), before, "smaller than what any row covers");
+    assert_eq!(looked_at(&proxy), 1);
+    post(running.proxy_addr, "k", &model(&history("b", 0, 0), "gpt-4o")).await;
+    assert_eq!(looked_at(&proxy), 1, "smaller than what any row stands for");
 }
 
 /// L6: the body is still here when the error comes.
