@@ -21,8 +21,8 @@ pub fn introduce(out: &mut impl Write, api: Api, session: &Session) -> io::Resul
     let turns = (2..).zip(&session.steps).filter(|(_, step)| step.then.is_some()).map(|(call, _)| call.to_string());
     writeln!(out, "and speaks again before calls {}.", turns.collect::<Vec<String>>().join(" and "))?;
     if api == Api::Messages {
-        writeln!(out, "Its thinking is signed together with all before it: what is planned waits")?;
-        writeln!(out, "for the user to speak, and what cannot wait puts the whole history behind a summary.")?;
+        writeln!(out, "The thinking is signed together with all before it: what is planned waits")?;
+        writeln!(out, "for the user to speak; what cannot wait puts all history behind a summary.")?;
     }
     writeln!(out)
 }
