@@ -156,7 +156,8 @@ async fn exchange(
         }
     }
     let total = micros();
-    if load.answer == "sse" && !load.api.stream().closing.as_bytes().ends_with(&end) {
+    let whole = end.len() == END && load.api.stream().closing.as_bytes().ends_with(&end);
+    if load.answer == "sse" && !whole {
         return Err("the stream broke off".into());
     }
     Ok((sender, Times { first: first.unwrap_or(total), total, rewritten }))
