@@ -15,6 +15,9 @@ use crate::wire::{Conversation, Role};
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of one response that are looked at; of a longer one nothing is recorded.
 const MAX_RESPONSE: usize = 2 * 1024 * 1024;
+/// Bytes of one request's own input; a longer one is not recorded. They are held while its answer comes, beside the
+/// cap on buffered bodies.
+const MAX_INPUT: usize = 2 * 1024 * 1024;
 /// Turns of one chain.
 const MAX_TURNS: usize = 2_000;
 
@@ -69,21 +72,30 @@ enum Answer {
 impl Chains {
     /// The items of all turns up to the response `id`, oldest first. `None` where one of them was not seen.
     pub fn history(&self, tenant: Tenant, id: &str) -> Option<Vec<Bytes>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.clock += 1;
-        let now = turns.clock;
-        let (mut items, mut next) = (Vec::new(), Some(id.to_owned()));
-        while let Some(id) = next {
-            if items.len() >= 2 * MAX_TURNS {
-                return None;
-            }
-            let turn = turns.by_id.get_mut(&(tenant, id))?;
-            turn.used = now;
-            items.extend([turn.output.clone(), turn.input.clone()]);
-            next = turn.previous.clone();
-        }
+        let mut items = Vec::new();
+        self.walk(tenant, id, |turn| items.extend([turn.output.clone(), turn.input.clone()]))?;
         items.reverse();
         Some(items)
+    }
+
+    /// Whether all turns up to the response `id` were seen.
+    pub fn is_whole(&self, tenant: Tenant, id: &str) -> bool {
+        self.walk(tenant, id, |_| {}).is_some()
+    }
+
+    /// Shows the turns up to the response `id`, newest first, as ones just used. `None` where one was not seen.
+    fn walk(&self, tenant: Tenant, id: &str, mut see: impl FnMut(&Turn)) -> Option<()> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.clock += 1;
+        let (now, mut next) = (turns.clock, Some(id.to_owned()));
+        for _ in 0..MAX_TURNS {
+            let Some(id) = next else { return Some(()) };
+            let turn = turns.by_id.get_mut(&(tenant, id))?;
+            turn.used = now;
+            see(turn);
+            next = turn.previous.clone();
+        }
+        next.is_none().then_some(())
     }
 
     /// Bytes held.
@@ -100,10 +112,10 @@ impl Chains {
     ) -> Option<Recorder> {
         let previous = chain::previous(conversation);
         let recorded = match &previous {
-            Some(id) => self.history(tenant, id).is_some(),
+            Some(id) => self.is_whole(tenant, id),
             None => !conversation.fields.continues && (begins == Beginning::Any || is_new(conversation)),
         };
-        let input = recorded.then(|| chain::input(conversation)).flatten()?;
+        let input = recorded.then(|| chain::input(conversation, MAX_INPUT)).flatten()?;
         let chains = Arc::clone(self);
         Some(Recorder { chains, tenant, previous, input, answer: Answer::Unread })
     }

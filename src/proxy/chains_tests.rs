@@ -39,6 +39,8 @@ fn a_chain_is_whole_from_its_beginning_and_its_tenants_own() {
     assert_eq!((history.len(), order.len(), order.is_sorted()), (4, 4, true), "{text}");
     assert_eq!(chains.history(OTHERS, "b"), None);
     assert_eq!(chains.history(MINE, "c"), None);
+    let whole = |tenant, id| chains.is_whole(tenant, id);
+    assert!(whole(MINE, "a") && whole(MINE, "b") && !whole(MINE, "c") && !whole(OTHERS, "b"));
 }
 
 #[test]
@@ -74,6 +76,23 @@ fn a_client_that_sends_its_whole_history_is_not_recorded_except_on_a_socket() {
 #[test]
 fn a_response_over_the_cap_and_one_that_broke_off_are_not_recorded() {
     let chains = Arc::new(Chains::default());
-    assert!(turn(&chains, (None, "long"), &"z".repeat(MAX_RESPONSE)));
-    assert_eq!(chains.history(MINE, "long"), None);
+    let body = json!({"input": "x"}).to_string();
+    let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    for (id, text, rest) in [("long", "z".repeat(MAX_RESPONSE), "\"}]}"), ("broken", "z".to_owned(), "")] {
+        let mut recorder = chains.record(MINE, &conversation, Beginning::New).unwrap();
+        recorder.see(format!(r#"{{"id":"{id}","output":[{{"type":"message","content":"{text}{rest}"#).as_bytes());
+        recorder.finish();
+        assert!(!chains.is_whole(MINE, id) && chains.history(MINE, id).is_none(), "{id}");
+    }
+}
+
+/// L7, L8: it would take the place of all others', and be held beside the cap on buffered bodies.
+#[test]
+fn a_request_over_the_cap_of_a_turn_is_not_recorded_and_others_stay() {
+    let chains = Arc::new(Chains::default());
+    assert!(turn(&chains, (None, "others"), "x"));
+    for bytes in [MAX_INPUT + 1, MAX_BYTES + 1] {
+        assert!(!turn(&chains, (None, "huge"), &"y".repeat(bytes)));
+        assert!(!chains.is_whole(MINE, "huge") && chains.is_whole(MINE, "others"));
+    }
 }

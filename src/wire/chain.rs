@@ -1,6 +1,8 @@
 //! Responses that continue one another (`previous_response_id`): what a response adds to the history that its
 //! provider holds, and a request with all of that history in its body.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,13 +43,16 @@ struct Event<'e> {
 struct Response<'r> {
     id: String,
     #[serde(borrow, default)]
+    status: Option<Cow<'r, str>>,
+    #[serde(borrow, default)]
     output: Vec<&'r RawValue>,
 }
 
-/// Reads a whole JSON response.
+/// Reads a whole JSON response. `None` where its turn has not ended (`background`: it is `queued` first), or not well.
 pub fn output(response: &str) -> Option<Output> {
-    let Response { id, output } = serde_json::from_str(response).ok()?;
-    Some(Output { id, items: joined(&output).into() })
+    let Response { id, status, output } = serde_json::from_str(response).ok()?;
+    let ended = matches!(status.as_deref(), None | Some("completed" | "incomplete"));
+    ended.then(|| Output { id, items: joined(&output).into() })
 }
 
 fn joined(items: &[&RawValue]) -> Vec<u8> {
@@ -93,10 +98,10 @@ pub fn previous(conversation: &Conversation) -> Option<String> {
     string(conversation.body, span).map(|id| id.into_owned())
 }
 
-/// The items of a request's own input, joined by commas.
-pub fn input(conversation: &Conversation) -> Option<Bytes> {
+/// The items of a request's own input, joined by commas. `None` where they are longer than `most` bytes.
+pub fn input(conversation: &Conversation, most: usize) -> Option<Bytes> {
     let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == conversation.dialect.array())?;
-    let raw = conversation.body.get(span.clone())?;
+    let raw = conversation.body.get(span.clone()).filter(|raw| raw.len() <= most)?;
     match raw {
         [b'[', inner @ .., b']'] => Some(Bytes::copy_from_slice(inner.trim_ascii())),
         [b'"', ..] => Some([br#"{"role":"user","content":"#, raw, b"}"].concat().into()),
@@ -107,7 +112,7 @@ pub fn input(conversation: &Conversation) -> Option<Bytes> {
 /// The request with the whole history in its input: what it continued, `history` (items joined by commas, oldest
 /// first), and its own. `None` if it does not read.
 pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
-    let own = input(conversation)?;
+    let own = input(conversation, usize::MAX)?;
     let items: Vec<&[u8]> =
         history.iter().chain([&own]).map(|items| &**items).filter(|items| !items.is_empty()).collect();
     let whole = [b"[", &*items.join(&b","[..]), b"]"].concat();

@@ -1,12 +1,18 @@
 //! Requests whose history the provider holds (`previous_response_id`), over HTTP.
 
-use http::{Method, Request};
+use std::sync::Arc;
+
+use compactproxy::config::TenantRule;
+use compactproxy::proxy::tenant::{Asker, Verified, identify};
+use compactproxy::store::{Limits, Store};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use crate::support::chat::{parsed, words};
+use crate::support::chat::{over, parsed, words};
 use crate::support::proxy::{Served, start};
 use crate::support::wire::{Listener, patiently, values};
 
@@ -155,4 +161,32 @@ async fn an_overflow_whose_history_was_not_seen_passes_byte_for_byte() {
         let (asked, got) = ends.exchange(&body, &[(400, too_long())]).await;
         assert_eq!((asked, got), (vec![body], too_long().to_string()));
     }
+}
+
+/// What the provider counts is the whole chain; the estimate is of an increment.
+#[tokio::test]
+async fn the_count_of_a_whole_chain_corrects_no_estimate_of_an_increment() {
+    let (listener, store) = (Listener::bind().await, Store::in_memory_only(Limits::default()).await.unwrap());
+    let config = parsed(&format!("{}/v1", listener.url()), SECTIONS);
+    let ends = Ends { listener, proxy: over(config, Arc::clone(&store), |_| {}), form: Form::Json };
+    let body = chained(&ends).await;
+    let message = "This model's maximum context length is 128000 tokens. However, your messages resulted in 200000 tokens. \
+        Please reduce the length of the messages.";
+    let refusal = json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded", "param": "input",
+        "message": message}});
+    ends.exchange(&body, &[(400, refusal), (200, response(3))]).await;
+    let mut large = result(3);
+    large[0]["output"] = json!(words(3, 9_000));
+    let mut counted = response(4);
+    counted["usage"]["input_tokens"] = json!(200_000);
+    ends.exchange(&request(&ends, Some("resp_3"), large), &[(200, counted)]).await;
+    assert_eq!(factor(&store), None);
+}
+
+/// The factor that was learned for the test's model.
+fn factor(store: &Store) -> Option<f64> {
+    let headers = [(AUTHORIZATION, HeaderValue::from_static("Bearer k"))].into_iter().collect();
+    let asker = Asker { upstream: "up", headers: &headers, uri: &Uri::default() };
+    let tenant = identify(store, &TenantRule::Credential, &Verified::default(), &asker).tenant;
+    store.calibration(&tenant, "up", "m")
 }

@@ -94,6 +94,24 @@ async fn a_count_is_of_what_would_be_sent_and_leaves_no_trace() {
     assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
 }
 
+/// What is refused of a count says nothing of the session's turns.
+#[tokio::test]
+async fn a_refused_count_teaches_nothing() {
+    let (listener, proxy) = served(EVICTION).await;
+    let large = body(&loop_of(1, 3_000)).to_string();
+    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no thinking here"}}"#;
+    for _ in 0..3 {
+        let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", large.clone());
+        answered(&listener, &reply("400 Bad", "application/json", refusal)).await;
+        let (_, sent) = answered(&listener, &reply("200 OK", "application/json", r#"{"input_tokens":9}"#)).await;
+        assert_eq!(sent, large);
+        counted.await.unwrap();
+    }
+    let asked = ask(proxy.proxy_addr, "/v1/messages", large);
+    answered(&listener, &done()).await;
+    assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
+}
+
 #[tokio::test]
 async fn a_request_that_warms_the_cache_passes() {
     let (listener, proxy) = served(EVICTION).await;

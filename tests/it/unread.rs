@@ -8,7 +8,7 @@ use compactproxy::store::Store;
 use serde_json::{Value, json};
 
 use crate::recovery::scripted;
-use crate::support::chat::{attempts, history, next_turn, pair, parsed, post, too_long, with};
+use crate::support::chat::{attempts, call, history, next_turn, pair, parsed, post, result, too_long, with, words};
 use crate::support::proxy::{Served, open};
 use crate::support::wire::patiently;
 
@@ -105,4 +105,25 @@ async fn an_error_makes_a_small_body_worth_a_look() {
     assert_eq!(answer.status, 200);
     assert_eq!(answer.actions(), ["folded", "recovered"]);
     assert_eq!(attempts(&provider).len(), 2);
+}
+
+/// L5: what an upstream accepts makes its token known, also where nothing else is of interest, so that the first large
+/// result is evicted when it is first seen.
+#[tokio::test]
+async fn a_token_is_proved_by_small_requests_too() {
+    let provider = compactproxy::demo::provider::Provider::start(Settings::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&format!("sqlite://{}", folder.path().join("state.db").display()));
+    let sections = "[tool_result_eviction]\nmax_result_chars = 20_000\n";
+    let (running, proxy) = served(&provider.base_url(), sections, &store).await;
+    let token = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJpIiwic3ViIjoicyJ9.x";
+    let mut body = model(&history("a", 1, 100), "gpt-4o");
+    for turn in 0..2 {
+        assert!(post(running.proxy_addr, token, &body).await.actions().is_empty());
+        body = next_turn(&body, &turn.to_string());
+    }
+    assert_eq!(looked_at(&proxy), 1, "a token that is known is as good as any key");
+    let seen = [call(9), result(9, &words(9, 8_000))];
+    body["messages"].as_array_mut().unwrap().extend(seen);
+    assert_eq!(post(running.proxy_addr, token, &body).await.actions(), ["evicted"]);
 }

@@ -57,3 +57,14 @@ fn a_response_is_read_from_json_and_from_its_events() {
     cut.event(&json!({"type": "response.output_item.done", "item": item}).to_string());
     assert_eq!(cut.finish(), None);
 }
+
+#[test]
+fn only_a_turn_that_has_ended_is_one() {
+    let read = |status: &str| output(&format!(r#"{{"id":"r"{status},"output":[]}}"#)).is_some();
+    for ended in ["", r#","status":null"#, r#","status":"completed""#, r#","status":"incomplete""#] {
+        assert!(read(ended), "{ended}");
+    }
+    for status in ["queued", "in_progress", "failed", "cancelled", "anything new"] {
+        assert!(!read(&format!(r#","status":"{status}""#)), "{status}");
+    }
+}
