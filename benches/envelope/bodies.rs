@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+
+use crate::api::{Api, Item};
 
 const SOURCE: [&str; 4] =
     [include_str!("bodies.rs"), include_str!("minimal.rs"), include_str!("upstream.rs"), include_str!("cases.rs")];
@@ -19,6 +20,8 @@ const LAST_MESSAGE: usize = 512;
 pub enum Shape {
     /// User and assistant text only: nothing in it can be truncated, pruned or evicted.
     Talk,
+    /// The same without `store` in Responses, so that the provider keeps the answer and the proxy records it.
+    Recorded,
     /// Tool calls that write files and read them back, one result of 90,000 characters among them.
     Tools,
 }
@@ -29,12 +32,11 @@ pub struct Pieces(VecDeque<Bytes>);
 
 impl Pieces {
     /// `conversation` closed by one more user message of 512 characters that begins with `serial`.
-    pub fn with_last_message(conversation: &Bytes, serial: u64) -> Self {
-        let mut tail = format!(r#",{{"role":"user","content":"Request {serial}: "#);
+    pub fn with_last_message(api: Api, conversation: &Bytes, serial: u64) -> Self {
+        let mut text = format!("Request {serial}: ");
         let filler = "look at the next file and say what you find. ";
-        tail.extend(filler.chars().cycle().take(LAST_MESSAGE));
-        tail.push_str(r#""}]}"#);
-        Self(VecDeque::from([conversation.clone(), Bytes::from(tail)]))
+        text.extend(filler.chars().cycle().take(LAST_MESSAGE));
+        Self(VecDeque::from([conversation.clone(), Bytes::from(api.last_message(&text))]))
     }
 }
 
@@ -57,28 +59,27 @@ impl Body for Pieces {
 
 /// Lines of source, escaped for JSON, from which conversations are cut.
 pub struct Writer {
+    api: Api,
     lines: Vec<String>,
 }
 
 impl Writer {
-    pub fn new() -> Self {
+    pub fn new(api: Api) -> Self {
         let escaped = |line: &str| line.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t") + "\\n";
-        Self { lines: SOURCE.iter().flat_map(|file| file.lines()).map(escaped).collect() }
+        Self { api, lines: SOURCE.iter().flat_map(|file| file.lines()).map(escaped).collect() }
     }
 
     /// The open beginning of a body (no last message, array not closed) of about `bytes`; another seed gives other
     /// text in every message.
     pub fn conversation(&self, model: &str, shape: Shape, bytes: usize, seed: u64) -> Bytes {
-        let mut out = format!(
-            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are a coding agent. Work step by step."}},{{"role":"user","content":"Session {seed}: read everything and report."}}"#
-        );
+        let mut out = self.api.opening(model, shape, &format!("Session {seed}: read everything and report."));
         out.reserve(bytes + 16 * 1024);
         let mut random = Random(seed);
         let mut step = 0;
         while out.len() + LAST_MESSAGE < bytes {
             let left = bytes - out.len() - LAST_MESSAGE;
             match shape {
-                Shape::Talk => self.exchange(&mut out, &mut random, (seed, step), left),
+                Shape::Talk | Shape::Recorded => self.exchange(&mut out, &mut random, (seed, step), left),
                 Shape::Tools => self.tool_calls(&mut out, &mut random, (seed, step), left),
             }
             step += 1;
@@ -87,9 +88,10 @@ impl Writer {
     }
 
     fn exchange(&self, out: &mut String, random: &mut Random, (seed, step): (u64, u64), left: usize) {
-        let _ = write!(out, r#",{{"role":"assistant","content":"Step {step} of session {seed}:\n"#);
-        self.text(out, random, left.min(4_000));
-        let _ = write!(out, r#""}},{{"role":"user","content":"Go on after step {step} of session {seed}."}}"#);
+        let mut said = format!("Step {step} of session {seed}:\\n");
+        self.text(&mut said, random, left.min(4_000));
+        self.push(out, &Item::Assistant(&said));
+        self.push(out, &Item::User(&format!("Go on after step {step} of session {seed}.")));
     }
 
     fn tool_calls(&self, out: &mut String, random: &mut Random, (seed, step): (u64, u64), left: usize) {
@@ -98,20 +100,21 @@ impl Writer {
             _ if step % 2 == 0 => ("write_file", 200),
             _ => ("bash", 5_000),
         };
-        let _ = write!(
-            out,
-            r#",{{"role":"assistant","content":"Step {step}.","tool_calls":[{{"id":"call_{seed}_{step}","type":"function","function":{{"name":"{tool}","arguments":"{{\"path\":\"src/part_{step}.rs\",\"content\":\"{seed} {step}"#
-        );
+        let mut arguments = format!(r#"{{"path":"src/part_{step}.rs","content":"{seed} {step}"#);
         if tool == "write_file" {
-            // An argument is JSON inside a JSON string; plain words need no second escaping.
-            out.extend("fn part of the file that is written here ".chars().cycle().take(left.min(4_000)));
+            arguments.extend("fn part of the file that is written here ".chars().cycle().take(left.min(4_000)));
         }
-        let _ = write!(
-            out,
-            r#"\"}}"}}}}]}},{{"role":"tool","tool_call_id":"call_{seed}_{step}","content":"Result {step} of session {seed}:\n"#
-        );
-        self.text(out, random, left.min(size));
-        out.push_str("\"}");
+        arguments.push_str(r#""}"#);
+        let (id, say) = (format!("{seed}_{step}"), format!("Step {step}."));
+        self.push(out, &Item::Call { id: &id, say: &say, tool, arguments: &arguments });
+        let mut text = format!("Result {step} of session {seed}:\\n");
+        self.text(&mut text, random, left.min(size));
+        self.push(out, &Item::Result { id: &id, text: &text });
+    }
+
+    fn push(&self, out: &mut String, item: &Item<'_>) {
+        out.push(',');
+        out.push_str(&self.api.item(item));
     }
 
     /// Whole lines from a random one on, until there are `bytes` of them.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::future::join;
 
 use crate::Error;
+use crate::api::Api;
 use crate::bodies::{Pieces, Shape, Writer};
 use crate::field::{Field, Scale, Spot};
 use crate::load::{Load, Measured, run};
@@ -35,16 +36,19 @@ struct Known {
 
 /// What the cases send.
 pub struct Cases {
+    pub api: Api,
     pub writer: Writer,
     pub serial: Serial,
     small: Bytes,
+    /// Small as well, with answers that are recorded; none where the API keeps no answers.
+    recorded: Option<Bytes>,
     known: Vec<Known>,
     scale: Scale,
 }
 
 impl Cases {
-    pub fn new(scale: Scale) -> Self {
-        let writer = Writer::new();
+    pub fn new(api: Api, scale: Scale) -> Self {
+        let writer = Writer::new(api);
         let known = |metric, model, shape, bytes, requests| Known {
             metric,
             conversation: writer.conversation(model, shape, bytes, bytes as u64),
@@ -57,27 +61,33 @@ impl Cases {
             known("known_1m", "bench-1m", Shape::Talk, 1 << 20, 600),
             known("known_1m_checkpoint", "bench-128k", Shape::Tools, 1 << 20, 600),
         ];
-        let small = writer.conversation("bench-128k", Shape::Talk, 2_048, 1);
-        Self { writer, serial: Serial::default(), small, known, scale }
+        let small = |shape| writer.conversation("bench-128k", shape, 2_048, 1);
+        let recorded = (api == Api::Responses).then(|| small(Shape::Recorded));
+        Self { api, small: small(Shape::Talk), recorded, writer, serial: Serial::default(), known, scale }
     }
 
     /// Requests that differ in their last message only.
     pub fn continued(&self, conversation: &Bytes) -> Pieces {
-        Pieces::with_last_message(conversation, self.serial.next())
+        Pieces::with_last_message(self.api, conversation, self.serial.next())
     }
 
     fn load(&self, connections: usize, requests: usize) -> Load {
-        Load { connections, requests, time: self.scale.time, pause: Duration::ZERO, answer: "json" }
+        Load { api: self.api, connections, requests, time: self.scale.time, pause: Duration::ZERO, answer: "json" }
     }
 
     /// 2 KB bodies: CPU under load, latency without.
     pub async fn small(&self, field: &Field, figures: &mut Figures) -> Result<(), Error> {
-        let next = || Some(self.continued(&self.small));
-        for spot in &field.spots() {
-            let busy = self.load(16, self.scale.share(12_000));
-            cpu(spot, ("small_cpu", busy), figures, &next).await?;
-            let calm = run(spot.address, self.load(1, self.scale.share(2_000)), &next).await;
-            record("small_p50", spot, &calm, median(calm.total.clone()), figures);
+        let kinds =
+            [("small_cpu", "small_p50", Some(&self.small)), ("recorded_cpu", "recorded_p50", self.recorded.as_ref())];
+        for (under_load, without, body) in kinds {
+            let Some(body) = body else { continue };
+            let next = || Some(self.continued(body));
+            for spot in &field.spots() {
+                let busy = self.load(16, self.scale.share(12_000));
+                cpu(spot, (under_load, busy), figures, &next).await?;
+                let calm = run(spot.address, self.load(1, self.scale.share(2_000)), &next).await;
+                record(without, spot, &calm, median(calm.total.clone()), figures);
+            }
         }
         Ok(())
     }

@@ -60,9 +60,13 @@ fn configuration(upstream: SocketAddr, folder: &Path) -> String {
 listen = "127.0.0.1:0"
 admin_listen = "127.0.0.1:0"
 [[upstream]]
-name = "bench"
+name = "openai"
 base_url = "http://{upstream}/v1"
 api = "openai"
+[[upstream]]
+name = "anthropic"
+base_url = "http://{upstream}"
+api = "anthropic"
 [state]
 url = "sqlite://{state}"
 [tool_result_eviction]

@@ -7,13 +7,14 @@ use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::Error;
+use crate::api::Api;
 use crate::bodies::Pieces;
 use crate::upstream::ANSWER;
 
@@ -22,12 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// compactproxy's word on what it did to a request.
 const ACTION: &str = "x-compactproxy-action";
 
-/// How a whole stream ends.
-const DONE: &[u8] = b"[DONE]\n\n";
+/// Bytes of a stream's end that tell whether it is whole.
+const END: usize = 16;
 
 /// How much load, and until when.
 #[derive(Clone, Copy)]
 pub struct Load {
+    pub api: Api,
     pub connections: usize,
     pub requests: usize,
     /// No request begins later than this after the start.
@@ -76,7 +78,7 @@ async fn connection(target: SocketAddr, load: Load, take: &dyn Fn() -> Option<Pi
             None => connect(target).await,
         };
         let outcome = match sender {
-            Ok(sender) => match timeout(PATIENCE, exchange(sender, load.answer, body)).await {
+            Ok(sender) => match timeout(PATIENCE, exchange(sender, load, body)).await {
                 Ok(outcome) => outcome,
                 Err(_) => Err("no whole answer in time".into()),
             },
@@ -112,14 +114,20 @@ async fn connect(target: SocketAddr) -> Result<SendRequest<Pieces>, Error> {
     Ok(sender)
 }
 
-async fn send(sender: &mut SendRequest<Pieces>, answer: &str, body: Pieces) -> Result<Response<Incoming>, Error> {
+async fn send(
+    sender: &mut SendRequest<Pieces>,
+    (api, answer): (Api, &str),
+    body: Pieces,
+) -> Result<Response<Incoming>, Error> {
     sender.ready().await?;
-    let request = Request::post("/v1/chat/completions")
+    let mut request = Request::post(api.path())
         .header(HOST, "127.0.0.1")
-        .header(AUTHORIZATION, "Bearer sk-envelope")
         .header(CONTENT_TYPE, "application/json")
         .header(ANSWER, answer)
         .body(body)?;
+    for (name, value) in api.headers() {
+        request.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
     let response = sender.send_request(request).await?;
     match response.status() {
         StatusCode::OK => Ok(response),
@@ -132,12 +140,12 @@ async fn send(sender: &mut SendRequest<Pieces>, answer: &str, body: Pieces) -> R
 
 async fn exchange(
     mut sender: SendRequest<Pieces>,
-    answer: &str,
+    load: Load,
     body: Pieces,
 ) -> Result<(SendRequest<Pieces>, Times), Error> {
     let start = Instant::now();
     let micros = || start.elapsed().as_nanos() as f64 / 1e3;
-    let response = send(&mut sender, answer, body).await?;
+    let response = send(&mut sender, (load.api, load.answer), body).await?;
     let rewritten = response.headers().contains_key(ACTION);
     let mut body = response.into_body();
     let (mut first, mut end) = (None, Vec::new());
@@ -148,21 +156,22 @@ async fn exchange(
         }
     }
     let total = micros();
-    if answer == "sse" && end != DONE {
-        return Err("the stream did not end with [DONE]".into());
+    let whole = end.len() == END && load.api.stream().closing.as_bytes().ends_with(&end);
+    if load.answer == "sse" && !whole {
+        return Err("the stream broke off".into());
     }
     Ok((sender, Times { first: first.unwrap_or(total), total, rewritten }))
 }
 
 /// The end of a stream may come in two pieces: the last bytes of all that were read.
 fn keep_end(end: &mut Vec<u8>, piece: &[u8]) {
-    end.extend_from_slice(piece.get(piece.len().saturating_sub(DONE.len())..).unwrap_or_default());
-    end.drain(..end.len().saturating_sub(DONE.len()));
+    end.extend_from_slice(piece.get(piece.len().saturating_sub(END)..).unwrap_or_default());
+    end.drain(..end.len().saturating_sub(END));
 }
 
 /// Opens `count` streams that stay idle after their first event; they close when the return value is dropped.
 pub async fn idle_streams(
-    target: SocketAddr,
+    (target, api): (SocketAddr, Api),
     count: usize,
     next: &dyn Fn() -> Pieces,
 ) -> Result<Vec<(SendRequest<Pieces>, Incoming)>, Error> {
@@ -170,7 +179,7 @@ pub async fn idle_streams(
     for _ in 0..count {
         let mut sender = connect(target).await?;
         let response =
-            timeout(PATIENCE, send(&mut sender, "hold", next())).await.map_err(|_| "no stream in time")??;
+            timeout(PATIENCE, send(&mut sender, (api, "hold"), next())).await.map_err(|_| "no stream in time")??;
         let mut body = response.into_body();
         timeout(PATIENCE, body.frame()).await.map_err(|_| "no first event in time")?.ok_or("an empty stream")??;
         streams.push((sender, body));

@@ -4,6 +4,7 @@
 //! The same program is also the upstream and the minimal proxies, each in a process of its own:
 //! `envelope upstream`, `envelope floor UPSTREAM`, `envelope sharded UPSTREAM`.
 
+mod api;
 mod bodies;
 mod cases;
 mod children;
@@ -20,9 +21,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use api::Api;
 use cases::Cases;
 use field::{Field, Scale, Starter};
-use table::{Figures, Limit, Row, Target};
+use table::{Figures, Limit, Row, Target, print};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -30,10 +32,12 @@ const fn row(metric: &'static str, what: &'static str, unit: &'static str, limit
     Row { metric, what, unit, limit }
 }
 
-/// The limits of the design; the two that it only implies are said in README.md.
-const ROWS: [Row; 14] = [
+/// The limits of the design, the same in every API; the two that it only implies are said in README.md.
+const ROWS: [Row; 16] = [
     row("small_cpu", "2 KB: CPU per request", "us", Limit::Times(1.4, Target::Floor)),
     row("small_p50", "2 KB: median latency", "us", Limit::Over(30.0, Target::Floor)),
+    row("recorded_cpu", "2 KB, recorded: CPU per request", "us", Limit::Times(1.4, Target::Floor)),
+    row("recorded_p50", "2 KB, recorded: median latency", "us", Limit::Over(30.0, Target::Floor)),
     row("stream_cpu", "SSE, 50 ready events: CPU per stream", "us", Limit::Times(1.3, Target::Sharded)),
     row("stream_first", "SSE: median time to first event", "us", Limit::Over(100.0, Target::Direct)),
     row("known_256k", "256 KB, known, whole: CPU per request", "us", Limit::Times(2.0, Target::Floor)),
@@ -53,6 +57,7 @@ const CASES: [&str; 6] = ["small", "streams", "known", "first-sight", "idle", "m
 
 struct Options {
     scale: Scale,
+    apis: Vec<Api>,
     binary: PathBuf,
     only: Vec<String>,
 }
@@ -82,14 +87,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// `[--quick] [--only CASE[,CASE]] --binary PATH`
+/// `[--quick] [--api chat|responses|messages|all] [--only CASE[,CASE]] --binary PATH`
 fn parse(words: &[&str]) -> Result<Options, Error> {
-    let mut options = Options { scale: Scale::FULL, binary: PathBuf::new(), only: Vec::new() };
+    let mut options = Options { scale: Scale::FULL, apis: vec![Api::Chat], binary: PathBuf::new(), only: Vec::new() };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match *word {
             "--quick" => options.scale = Scale::QUICK,
+            "--api" => options.apis = apis(value()?)?,
             "--binary" => options.binary = std::path::absolute(value()?)?,
             "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
             other => return Err(format!("unknown argument {other}; see benches/run --help").into()),
@@ -104,20 +110,33 @@ fn parse(words: &[&str]) -> Result<Options, Error> {
     }
 }
 
+fn apis(name: &str) -> Result<Vec<Api>, Error> {
+    match Api::ALL.into_iter().filter(|api| name == "all" || name == api.name()).collect::<Vec<_>>() {
+        none if none.is_empty() => {
+            Err(format!("no API {name}; there are {}, all", Api::ALL.map(Api::name).join(", ")).into())
+        }
+        apis => Ok(apis),
+    }
+}
+
 /// Runs the cases and prints the table. `true`: all limits are kept.
 fn measure(options: Options) -> Result<bool, Error> {
     let folder = tempfile::tempdir()?;
     let starter = Starter { binary: options.binary.clone(), folder: folder.path().join("proxy") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let figures = runtime.block_on(cases(&options, &starter))?;
-    Ok(figures.print(&ROWS))
+    let mut measured = Vec::new();
+    for api in &options.apis {
+        eprintln!("{}:", api.name());
+        measured.push((api.name(), runtime.block_on(cases(*api, &options, &starter))?));
+    }
+    Ok(print(&measured, &ROWS))
 }
 
-async fn cases(options: &Options, starter: &Starter) -> Result<Figures, Error> {
+async fn cases(api: Api, options: &Options, starter: &Starter) -> Result<Figures, Error> {
     let scale = options.scale;
     let start = Instant::now();
     let mut figures = Figures::default();
-    let cases = Cases::new(scale);
+    let cases = Cases::new(api, scale);
     if options.wants("idle") {
         memory::idle(&cases, starter, scale, &mut figures).await?;
     }

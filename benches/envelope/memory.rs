@@ -30,7 +30,7 @@ pub async fn idle(cases: &Cases, starter: &Starter, scale: Scale, figures: &mut 
             let Ok(proxy) = starter.proxy(target, upstream.address) else { continue };
             let before = settled(proxy.pid()).await?;
             figures.add("idle_rss", target, before / 1024.0);
-            match idle_streams(proxy.address, scale.streams, &|| cases.continued(&small)).await {
+            match idle_streams((proxy.address, cases.api), scale.streams, &|| cases.continued(&small)).await {
                 Ok(streams) => {
                     let with_streams = settled(proxy.pid()).await?;
                     figures.add("idle_stream", target, (with_streams - before) / streams.len() as f64);
@@ -72,6 +72,7 @@ pub async fn marathon(cases: &Cases, starter: &Starter, scale: Scale, figures: &
             Some(cases.continued(&current.borrow()))
         };
         let load = Load {
+            api: cases.api,
             connections: 4,
             requests: scale.marathon / READINGS,
             time: scale.time * 4,

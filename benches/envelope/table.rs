@@ -92,11 +92,7 @@ impl Figures {
 
     /// Prints the rows that were measured. `true`: every one was judged and keeps its limit.
     #[expect(clippy::print_stdout, reason = "the table is what this program is for")]
-    pub fn print(&self, rows: &[Row]) -> bool {
-        println!(
-            "{:<50}{:>5}{:>9}{:>9}{:>9}{:>9}  {:<20}{:<16}verdict",
-            "", "", "direct", "floor", "sharded", "ours", "ours", "limit"
-        );
+    fn print(&self, api: &str, rows: &[Row]) -> bool {
         let mut all = true;
         for row in rows {
             let judged = self.judge(row);
@@ -114,18 +110,35 @@ impl Figures {
             let [direct, floor, sharded, ours] = TARGETS.map(|target| cell(self.median(row.metric, target)));
             let note = self.notes.get(row.metric).map(|note| format!("  ({note})")).unwrap_or_default();
             println!(
-                "{:<50}{:>5}{direct:>9}{floor:>9}{sharded:>9}{ours:>9}  {:<20}{:<16}{verdict}{note}",
+                "{api:<11}{:<45}{:>5}{direct:>9}{floor:>9}{sharded:>9}{ours:>9}  {:<20}{:<16}{verdict}{note}",
                 row.what,
                 row.unit,
                 relation(row.limit, judged.map(|(figure, _)| figure)),
                 bound(row.limit),
             );
         }
-        for ((metric, target), problem) in &self.failures {
-            println!("{metric} through {}: {problem}", target.name());
-        }
         all
     }
+}
+
+/// Prints one table of what was measured in each API, then what failed. `true`: every row was judged and keeps its
+/// limit.
+#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+pub fn print(measured: &[(&str, Figures)], rows: &[Row]) -> bool {
+    println!(
+        "{:<11}{:<45}{:>5}{:>9}{:>9}{:>9}{:>9}  {:<20}{:<16}verdict",
+        "", "", "", "direct", "floor", "sharded", "ours", "ours", "limit"
+    );
+    let mut all = true;
+    for (api, figures) in measured {
+        all &= figures.print(api, rows);
+    }
+    for (api, figures) in measured {
+        for ((metric, target), problem) in &figures.failures {
+            println!("{api}, {metric} through {}: {problem}", target.name());
+        }
+    }
+    all
 }
 
 fn cell(figure: Option<f64>) -> String {

@@ -104,15 +104,19 @@ fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
     kept.flat_map(|(index, _)| [conversation.raw(index), b","].concat()).collect()
 }
 
-/// Puts the head before the edits of what it leaves. Where the text that it is folded into is itself
-/// replaced, the two become one edit.
+/// Puts the head before the edits of what it leaves. Where it is folded into a text that is itself replaced,
+/// the two become one edit; a part of its own stands before a part that is replaced.
 fn stand_in(edits: &mut Vec<Edit>, place: Place) {
     if let Some(folded) = place.folded {
         let at = folded.span.start;
-        match edits.iter_mut().find(|edit| edit.span.contains(&at)) {
+        match edits.iter_mut().find(|edit| edit.span.start < at && at < edit.span.end) {
             Some(edit) => edit.with = [edit.with.slice(..1), folded.with, edit.with.slice(1..)].concat().into(),
             None => edits.insert(edits.partition_point(|edit| edit.span.start < at), folded),
         }
     }
     edits.insert(0, place.instead);
 }
+
+#[cfg(test)]
+#[path = "tests/render.rs"]
+mod tests;

@@ -116,7 +116,7 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
         ),
         claim(
             refused > 0 && counts.recovered == refused && said("recovered"),
-            format!("{refused} refused requests were recovered; the agent did not notice"),
+            format!("every refused request ({refused}) was recovered; the agent did not notice"),
         ),
         claim(
             evidence.without_rule == 0 && !evidence.passages.is_empty(),

@@ -17,7 +17,14 @@ pub fn introduce(out: &mut impl Write, api: Api, session: &Session) -> io::Resul
     writeln!(out, "compactproxy demo: {}; no key, no network.", api.name())?;
     writeln!(out, "The provider's window is {} tokens.\n", grouped(WINDOW))?;
     writeln!(out, "The session: {} model calls in a repository. The user says at its start:", session.steps.len())?;
-    writeln!(out, "  \"{RULE}\"\n")
+    writeln!(out, "  \"{RULE}\"")?;
+    let turns = (2..).zip(&session.steps).filter(|(_, step)| step.then.is_some()).map(|(call, _)| call.to_string());
+    writeln!(out, "and speaks again before calls {}.", turns.collect::<Vec<String>>().join(" and "))?;
+    if api == Api::Messages {
+        writeln!(out, "The thinking is signed together with all before it: what is planned waits")?;
+        writeln!(out, "for the user to speak; what cannot wait puts all history behind a summary.")?;
+    }
+    writeln!(out)
 }
 
 /// After the run without the proxy; `refused`: tokens of the last request.

@@ -44,6 +44,11 @@ impl Permit {
         Self { budget: Arc::clone(budget), bytes: 0 }
     }
 
+    /// Bytes of this share.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes `bytes` more, or nothing and `false` if that would exceed the limit.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {

@@ -86,10 +86,12 @@ fn filled(observed: &Observed, usage: Usage) -> Option<LearnedWindow> {
 }
 
 fn observed(tail: &Tail, stream: bool) -> Observed {
-    match stream {
-        false if tail.is_whole() => usage::from_body(&tail.bytes()),
-        _ => usage::from_stream_tail(&tail.bytes(), !tail.is_whole()),
-    }
+    let bytes = tail.bytes();
+    let whole = (!stream && tail.is_whole()).then(|| usage::from_body(&bytes));
+    // What is answered on a socket comes in events whether or not a stream was asked for.
+    whole
+        .filter(|observed| observed.usage.is_some())
+        .unwrap_or_else(|| usage::from_stream_tail(&bytes, !tail.is_whole()))
 }
 
 /// The observer of a model list: local servers tell their windows there.

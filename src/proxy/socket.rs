@@ -1,5 +1,6 @@
 //! Responses over WebSocket: every `response.create` of the client's is a request body like any other, and what
 //! the provider says first of its answer is held back like the beginning of a stream. All else passes as it is.
+//! A message is the unit: what has come of one waits for the rest of it.
 
 mod side;
 mod turn;
@@ -15,20 +16,27 @@ use http::{HeaderMap, StatusCode};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::side::{Reading, Side};
-use self::turn::{Asked, Attempt, Sent, Step, Turn, is_last, is_request};
+use self::turn::{Attempt, Sent, Step, Turn, is_last, is_request, status};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
+use super::hold::STREAM_BYTES;
 use super::learning;
-use super::observe::{Ending, Watch};
+use super::observe::Ending;
 use super::origin::Incoming;
+use super::outcome::{Outcome, Record};
 use super::work::Work;
 use crate::wire::Dialect;
 use crate::wire::frames::{Piece, text_frame};
 use crate::wire::overflow::Verdict;
 
+/// Bytes of a client's message that is read; a longer one passes as it is.
+const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes of an upstream's message that is read.
+const EVENT_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of messages that wait at most until the one before them was looked at.
 const LATER_BYTES: usize = 1024 * 1024;
 
@@ -42,6 +50,8 @@ pub struct Socket {
     client: Side<TokioIo<Upgraded>>,
     upstream: Side<TokioIo<Upgraded>>,
     turn: Turn,
+    /// The account of the request that is out.
+    record: Option<Record>,
     /// What the client sent behind a message that is looked at.
     later: VecDeque<Piece>,
     later_bytes: usize,
@@ -49,7 +59,8 @@ pub struct Socket {
 
 /// What has happened.
 enum Event {
-    Moved,
+    Client(io::Result<()>),
+    Upstream(io::Result<()>),
     Looked(Option<Box<Work>>),
     Mended(Option<Box<Work>>),
     Deadline,
@@ -57,27 +68,35 @@ enum Event {
 
 impl Socket {
     pub fn new(shard: Arc<Shard>, index: usize, parts: Parts, (client, upstream): (Upgraded, Upgraded)) -> Self {
-        let limit = shard.proxy.config.server.max_body_bytes;
+        let budget = &shard.proxy.budget;
+        let limit = MESSAGE_BYTES.min(shard.proxy.config.server.max_body_bytes);
         Self {
-            shard,
+            client: Side::new(TokioIo::new(client), limit, budget),
+            upstream: Side::new(TokioIo::new(upstream), EVENT_BYTES, budget),
             index,
             parts: Arc::new(parts),
-            client: Side::new(TokioIo::new(client), limit),
-            upstream: Side::new(TokioIo::new(upstream), limit),
             turn: Turn::Passing,
+            record: None,
             later: VecDeque::new(),
             later_bytes: 0,
+            shard,
         }
     }
 
-    /// Relays until both directions have ended or one has failed.
+    /// Relays until both directions have ended or the client's has failed.
     pub async fn relay(mut self) -> io::Result<()> {
         while self.client.open || self.upstream.open || self.client.is_busy() || self.upstream.is_busy() {
-            match self.next().await? {
-                Event::Moved => {}
+            match self.next().await {
+                Event::Client(moved) => moved?,
+                // What came of it before still goes to the client.
+                Event::Upstream(Err(error)) => {
+                    tracing::debug!(%error, "an upstream's side of a socket broke off");
+                    self.upstream.fail();
+                }
+                Event::Upstream(Ok(())) => {}
                 Event::Looked(work) => self.looked(work),
                 Event::Mended(work) => self.mended(work),
-                Event::Deadline => self.release(),
+                Event::Deadline => self.let_pass(),
             }
             self.take_in();
         }
@@ -85,19 +104,25 @@ impl Socket {
     }
 
     /// Waits for the next thing to happen.
-    async fn next(&mut self) -> io::Result<Event> {
+    async fn next(&mut self) -> Event {
         let deadline = match &self.turn {
             Turn::Holding(sent) => sent.since.map(|since| since + self.shard.proxy.hold_time),
             _ => None,
         };
         let may = |may| if may { Reading::On } else { Reading::Paused };
         let from_client = may(self.upstream.has_room() && self.later_bytes < LATER_BYTES);
-        let from_upstream = may(self.client.has_room() && !matches!(self.turn, Turn::Mending { .. }));
+        // Behind a refusal little is to come; should it be more, it waits.
+        let quiet = match &self.turn {
+            Turn::Mending { refusal, .. } => refusal.iter().map(Bytes::len).sum::<usize>() <= STREAM_BYTES,
+            _ => true,
+        };
+        let from_upstream = may(self.client.has_room() && quiet);
+        let sleep = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
         tokio::select! {
-            moved = self.client.advance(from_client) => moved.map(|()| Event::Moved),
-            moved = self.upstream.advance(from_upstream) => moved.map(|()| Event::Moved),
-            () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => Ok(Event::Deadline),
-            event = finished(&mut self.turn) => Ok(event),
+            moved = self.client.advance(from_client) => Event::Client(moved),
+            moved = self.upstream.advance(from_upstream) => Event::Upstream(moved),
+            () = sleep, if deadline.is_some() => Event::Deadline,
+            event = finished(&mut self.turn) => event,
         }
     }
 
@@ -109,11 +134,11 @@ impl Socket {
         while let Some(piece) = self.upstream.frames.next_piece() {
             self.upstream_sent(piece);
         }
-        if !self.client.open && self.later.is_empty() && !matches!(self.turn, Turn::Looking { .. }) {
-            self.upstream.end();
+        if !self.client.open {
+            self.client_left();
         }
         if !self.upstream.open {
-            self.release();
+            self.break_off();
             self.client.end();
         }
     }
@@ -125,50 +150,85 @@ impl Socket {
                 self.later_bytes += piece.bytes();
                 self.later.push_back(piece);
             }
-            (Piece::Opaque(bytes) | Piece::Close(bytes), _) => self.upstream.put(bytes),
-            (Piece::Text { raw, text }, Turn::Passing | Turn::Answering(_)) if is_request(&text) => {
-                self.look(raw, text.into());
-            }
+            (Piece::Text { raw, text }, Turn::Passing) if is_request(&text) => self.look(raw, text.into()),
             (Piece::Text { raw, text }, _) => {
-                // Which of two answers an event belongs to, nobody could tell.
                 if is_request(&text) {
-                    self.release();
+                    self.overlap();
                 }
-                raw.into_iter().for_each(|frame| self.upstream.put(frame));
+                self.send_upstream(raw);
             }
+            (Piece::Opaque(bytes), _) => {
+                // It may be a request that is too long to be read.
+                self.let_pass();
+                self.upstream.put(bytes);
+            }
+            (Piece::Close(bytes), _) => self.upstream.put(bytes),
         }
+    }
+
+    fn send_upstream(&mut self, frames: Vec<Bytes>) {
+        frames.into_iter().for_each(|frame| self.upstream.put(frame));
+    }
+
+    fn send_client(&mut self, frames: Vec<Bytes>) {
+        frames.into_iter().for_each(|frame| self.client.put(frame));
+    }
+
+    /// Nobody is left to answer: what is looked at goes out as it is, and what is made is given up.
+    fn client_left(&mut self) {
+        match std::mem::replace(&mut self.turn, Turn::Passing) {
+            Turn::Looking { raw, .. } => self.send_upstream(raw),
+            Turn::Mending { refusal, .. } => self.send_client(refusal),
+            turn => self.turn = turn,
+        }
+        self.send_later();
+        self.upstream.end();
+    }
+
+    /// A second request before the first one is answered: which of them an event belongs to, nobody could tell.
+    fn overlap(&mut self) {
+        self.let_pass();
+        self.turn = match &self.turn {
+            Turn::Answering { open, .. } => Turn::Answering { open: open + 1, watch: None },
+            _ => Turn::Answering { open: 1, watch: None },
+        };
     }
 
     /// Begins to look at a request.
     fn look(&mut self, raw: Vec<Bytes>, body: Bytes) {
         let mut permit = Permit::empty(&self.shard.proxy.budget);
         if !permit.grow(body.len()) {
-            return raw.into_iter().for_each(|frame| self.upstream.put(frame));
+            self.turn = Turn::Answering { open: 1, watch: None };
+            return self.send_upstream(raw);
         }
+        let mut record = Record::open(Arc::clone(&self.shard));
+        record.asked(Some(Dialect::Responses), self.index);
+        self.record = Some(record);
         let (shard, index, parts) = (Arc::clone(&self.shard), self.index, Arc::clone(&self.parts));
         let permit = vec![Arc::new(permit)];
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
-            let dialect = Dialect::Responses;
-            let incoming =
-                Incoming { shard: &shard, index, parts: &parts, dialect, chains: Beginning::Any, body, permit };
+            let (dialect, chains) = (Dialect::Responses, Beginning::Any);
+            let incoming = Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit };
             compactor.look(incoming).await.map(Box::new)
         });
-        self.turn = Turn::Looking { asked: Asked { raw }, looking };
+        self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };
     }
 
     /// Sends what the look has led to, and what waited behind it.
     fn looked(&mut self, work: Option<Box<Work>>) {
-        let Turn::Looking { asked, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        let Turn::Looking { raw, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match work {
-            Some(work) if work.may_overflow || work.pieces.is_some() => {
-                self.send(Sent::new(asked, work, Attempt::First));
-            }
-            work => {
-                asked.raw.into_iter().for_each(|frame| self.upstream.put(frame));
-                self.turn = Turn::Answering(work.and_then(|mut work| self.watch(&mut work)));
+            Some(work) => self.send(Sent::new(raw, work, Attempt::First, Vec::new())),
+            None => {
+                self.send_upstream(raw);
+                self.turn = Turn::Answering { open: 1, watch: None };
             }
         }
+        self.send_later();
+    }
+
+    fn send_later(&mut self) {
         self.later_bytes = 0;
         for piece in std::mem::take(&mut self.later) {
             self.client_sent(piece);
@@ -179,16 +239,20 @@ impl Socket {
     fn send(&mut self, sent: Sent) {
         match &sent.work.pieces {
             Some(pieces) => self.upstream.put(text_frame(pieces, Some(mask()))),
-            None => sent.asked.raw.iter().for_each(|frame| self.upstream.put(frame.clone())),
+            None => self.send_upstream(sent.raw.clone()),
         }
         self.turn = Turn::Holding(Box::new(sent));
     }
 
     fn upstream_sent(&mut self, piece: Piece) {
         match (piece, &mut self.turn) {
-            (Piece::Control(bytes) | Piece::Opaque(bytes), _) => self.client.put(bytes),
+            (Piece::Control(bytes), _) => self.client.put(bytes),
             (Piece::Close(bytes), _) => {
-                self.release();
+                self.break_off();
+                self.client.put(bytes);
+            }
+            (Piece::Opaque(bytes), _) => {
+                self.let_pass();
                 self.client.put(bytes);
             }
             (Piece::Text { raw, text }, Turn::Holding(sent)) => {
@@ -204,111 +268,146 @@ impl Socket {
         }
     }
 
-    fn send_client(&mut self, frames: Vec<Bytes>) {
-        frames.into_iter().for_each(|frame| self.client.put(frame));
-    }
-
     /// Takes the step that the event `text` asks for.
     fn take(&mut self, step: Step, text: &[u8]) {
         let Turn::Holding(mut sent) = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match step {
             Step::Hold => self.turn = Turn::Holding(sent),
-            Step::Release => {
-                if matches!(sent.attempt, Attempt::Shorter { .. }) {
+            Step::Answered => {
+                self.answered(sent);
+                self.observe(text);
+            }
+            Step::Failed => {
+                if sent.attempt == Attempt::Shorter {
                     self.shard.proxy.metrics.recovery_ended("refused");
                 }
+                let failed = status(text).and_then(|status| u16::try_from(status).ok());
+                self.failed(&sent, failed);
                 self.send_client(sent.take_held());
-            }
-            Step::Answered => {
-                self.answered(&sent);
-                self.send_client(sent.take_held());
-                self.turn = Turn::Answering(self.watch(&mut sent.work));
-                self.observe(text);
             }
             Step::Mend(verdict) => self.mend(*sent, verdict),
             Step::Original => {
                 let upstream = &*sent.work.origin.upstream;
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
+                let refusal = sent.take_held();
                 sent.work.send_original();
-                let Sent { asked, work, .. } = *sent;
-                self.send(Sent::new(asked, work, Attempt::Original));
+                let Sent { raw, work, .. } = *sent;
+                self.send(Sent::new(raw, work, Attempt::Original, refusal));
             }
             Step::FirstError { condemned } => {
-                if condemned && let Some(compactor) = &self.shard.proxy.compactor {
-                    compactor.quarantine(&sent.work);
+                if condemned && sent.work.activated.is_some() {
+                    self.quarantine(&sent);
                 }
                 self.shard.proxy.metrics.recovery_ended("failed");
-                if let Attempt::Shorter { refusal } = sent.attempt {
-                    self.send_client(refusal);
-                }
+                self.failed(&sent, Some(400));
+                self.send_client(sent.refusal);
             }
         }
     }
 
-    /// A second attempt has come through.
-    fn answered(&self, sent: &Sent) {
-        match &sent.attempt {
+    /// The provider took the request: all that was held goes to the client, and what follows is observed.
+    fn answered(&mut self, mut sent: Box<Sent>) {
+        match sent.attempt {
             Attempt::First => {}
-            Attempt::Shorter { .. } => self.shard.proxy.metrics.recovery_ended("recovered"),
-            Attempt::Original => {
-                if let Some(compactor) = &self.shard.proxy.compactor {
-                    compactor.quarantine(&sent.work);
-                }
-            }
+            Attempt::Shorter => self.shard.proxy.metrics.recovery_ended("recovered"),
+            Attempt::Original => self.quarantine(&sent),
+        }
+        if let Some(record) = &mut self.record {
+            record.status = StatusCode::OK.as_u16();
+            record.compacted(&sent.work);
+        }
+        self.send_client(sent.take_held());
+        let watch = learning::of_call(&self.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
+        self.turn = Turn::Answering { open: 1, watch };
+    }
+
+    /// An error goes to the client.
+    fn failed(&mut self, sent: &Sent, status: Option<u16>) {
+        if let (Some(compactor), Some(status)) = (&self.shard.proxy.compactor, status) {
+            let origin = &sent.work.origin;
+            let now = std::time::Instant::now();
+            compactor.breaker.observe(origin.tenant, &origin.upstream, (status, &HeaderMap::new()), now);
+        }
+        self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+    }
+
+    /// Closes the account of the request that was out.
+    fn close(&mut self, status: u16) {
+        if let Some(mut record) = self.record.take() {
+            record.status = status;
+            record.close(Outcome::Relayed);
+        }
+    }
+
+    fn quarantine(&self, sent: &Sent) {
+        if let Some(compactor) = &self.shard.proxy.compactor {
+            compactor.quarantine(&sent.work);
         }
     }
 
     /// Begins to make a shorter body.
     fn mend(&mut self, mut sent: Sent, verdict: Verdict) {
         let (shard, refusal) = (Arc::clone(&self.shard), sent.take_held());
-        let Sent { asked, mut work, .. } = sent;
+        let Sent { raw, mut work, .. } = sent;
+        // Only what recovery itself activates is given up should that be refused too.
+        work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             compactor.recover(&mut work, verdict).await.then_some(work)
         });
-        self.turn = Turn::Mending { asked, refusal, mending };
+        self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
     }
 
     fn mended(&mut self, work: Option<Box<Work>>) {
-        let Turn::Mending { asked, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match work {
-            Some(work) => self.send(Sent::new(asked, work, Attempt::Shorter { refusal })),
+            Some(work) => self.send(Sent::new(raw, work, Attempt::Shorter, refusal)),
             None => {
                 self.shard.proxy.metrics.recovery_ended("hopeless");
+                self.close(StatusCode::BAD_REQUEST.as_u16());
                 self.send_client(refusal);
             }
         }
     }
 
-    /// Gives up holding back.
-    fn release(&mut self) {
+    /// Holds nothing back any longer: what is out is taken for answered.
+    fn let_pass(&mut self) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
-            Turn::Holding(mut sent) => {
-                self.send_client(sent.take_held());
-                self.turn = Turn::Answering(self.watch(&mut sent.work));
-            }
+            Turn::Holding(sent) => self.answered(sent),
             Turn::Mending { refusal, .. } => self.send_client(refusal),
-            turn @ (Turn::Looking { .. } | Turn::Answering(_)) => self.turn = turn,
-            Turn::Passing => {}
+            turn => self.turn = turn,
         }
     }
 
-    /// The observer of an answer that passes.
-    fn watch(&self, work: &mut Work) -> Option<Box<Watch>> {
-        learning::of_call(&self.shard, work, (StatusCode::OK, &HeaderMap::new()))
+    /// The upstream says no more: a second attempt that came to nothing leaves the first one's error.
+    fn break_off(&mut self) {
+        match std::mem::replace(&mut self.turn, Turn::Passing) {
+            Turn::Holding(mut sent) => match sent.attempt {
+                Attempt::First => self.send_client(sent.take_held()),
+                Attempt::Shorter | Attempt::Original => self.send_client(sent.refusal),
+            },
+            Turn::Mending { refusal, .. } => self.send_client(refusal),
+            turn @ Turn::Looking { .. } => self.turn = turn,
+            Turn::Answering { .. } | Turn::Passing => {}
+        }
     }
 
     /// Shows an answer's event to its observer.
     fn observe(&mut self, text: &[u8]) {
-        let Turn::Answering(watch) = &mut self.turn else { return };
+        let Turn::Answering { open, watch } = &mut self.turn else { return };
         if let Some(watch) = watch {
             watch.see(&[b"data: ", text, b"\n\n"].concat().into());
         }
-        if is_last(text) {
-            if let Some(watch) = watch.take() {
-                watch.end(Ending::Complete);
-            }
+        if !is_last(text) {
+            return;
+        }
+        if let Some(watch) = watch.take() {
+            watch.end(Ending::Complete);
+        }
+        *open = open.saturating_sub(1);
+        if *open == 0 {
             self.turn = Turn::Passing;
+            self.close(StatusCode::OK.as_u16());
         }
     }
 }
@@ -318,7 +417,7 @@ async fn finished(turn: &mut Turn) -> Event {
     match turn {
         Turn::Looking { looking, .. } => Event::Looked(looking.await.ok().flatten()),
         Turn::Mending { mending, .. } => Event::Mended(mending.await.ok().flatten()),
-        Turn::Passing | Turn::Holding(_) | Turn::Answering(_) => std::future::pending().await,
+        Turn::Passing | Turn::Holding(_) | Turn::Answering { .. } => std::future::pending().await,
     }
 }
 

@@ -31,6 +31,11 @@ impl Piece {
     }
 }
 
+/// What a frame counts beside its bytes, so that empty ones do not come for nothing.
+const FRAME_COST: usize = 64;
+/// Payload of a ping, pong or close (RFC 6455, 5.5).
+const MOST_CONTROL: u64 = 125;
+
 /// Takes the bytes of one direction apart.
 pub struct Frames {
     buffer: BytesMut,
@@ -50,6 +55,8 @@ pub struct Frames {
 struct Gathering {
     raw: Vec<Bytes>,
     text: Vec<u8>,
+    /// Of the frames so far: their bytes on the wire and [`FRAME_COST`] each.
+    cost: usize,
 }
 
 /// A frame's header: its own length in bytes, and its payload's.
@@ -81,6 +88,26 @@ impl Frames {
         self.spill();
         let rest = self.buffer.split();
         self.pass(rest);
+    }
+
+    /// Bytes held of what is not complete: frames, and what they say.
+    pub fn held(&self) -> usize {
+        self.buffer.len() + self.gathering.as_ref().map_or(0, |gathering| gathering.cost + gathering.text.len())
+    }
+
+    /// Passes on, unread, the message that is being put together.
+    pub fn give_up(&mut self) {
+        let begun = self.gathering.is_some();
+        self.spill();
+        self.continues |= begun;
+        if let Ok(Some(head)) = self.head() {
+            let data = matches!(head.header.opcode, OpCode::Data(_));
+            if data && self.through == 0 {
+                self.continues = !head.header.is_final;
+                self.through = head.payload.saturating_add(head.len as u64);
+                while self.step() {}
+            }
+        }
     }
 
     /// Takes one step; whether another may follow.
@@ -122,6 +149,11 @@ impl Frames {
     fn frame(&mut self, head: &Head) -> bool {
         let whole = usize::try_from(head.payload).ok().and_then(|payload| payload.checked_add(head.len));
         match head.header.opcode {
+            OpCode::Control(_) if head.payload > MOST_CONTROL || !head.header.is_final => {
+                self.spill();
+                self.lost = true;
+                true
+            }
             OpCode::Control(control) => {
                 let Some(frame) = whole.filter(|whole| *whole <= self.buffer.len()) else { return false };
                 let frame = self.buffer.split_to(frame).freeze();
@@ -133,7 +165,7 @@ impl Frames {
                 let begins = data == Data::Text && !self.continues && self.gathering.is_none();
                 let goes_on = data == Data::Continue && self.gathering.is_some();
                 let compressed = head.header.rsv1 || head.header.rsv2 || head.header.rsv3;
-                let held = self.gathering.as_ref().map_or(0, |gathering| gathering.text.len());
+                let held = self.gathering.as_ref().map_or(0, |gathering| gathering.cost);
                 let fits = whole.filter(|whole| whole.saturating_add(held) <= self.limit);
                 match fits.filter(|_| (begins || goes_on) && !compressed) {
                     Some(whole) if whole > self.buffer.len() => false,
@@ -161,6 +193,7 @@ impl Frames {
         if let (Some(mask), Some(new)) = (head.header.mask, gathering.text.get_mut(from..)) {
             masked(new, mask);
         }
+        gathering.cost += frame.len() + FRAME_COST;
         gathering.raw.push(frame);
         match head.header.is_final {
             true => self.ready.push_back(Piece::Text { raw: gathering.raw, text: gathering.text }),

@@ -14,7 +14,7 @@ from messages_session import Session, play
 from stand import WINDOW, Provider, Proxy, write_config
 from verdict import account, compacted, dies, finished, rule_stood, unseen
 
-STEPS = 30
+STEPS = 24
 THINKING = 1_024  # tokens
 
 # How a conversation is held: the call, and what it may think.

@@ -14,7 +14,7 @@ from responses_session import Session, play
 from stand import Provider, Proxy, write_config
 from verdict import account, compacted, dies, finished, refusals, rule_stood, unseen
 
-STEPS = 30
+STEPS = 24
 MODES = [("whole", agent.ask), ("streamed", agent.ask_streamed)]
 
 

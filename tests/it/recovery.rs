@@ -1,10 +1,16 @@
 //! Overflow recovery over real sockets: the client never sees what can be mended, and sees what cannot
 //! byte for byte.
 
+use std::sync::Arc;
+
+use compactproxy::demo::agent::Agent;
 use compactproxy::demo::answer::Answer;
+use compactproxy::demo::client::{self, Ask, Mode};
 use compactproxy::demo::completion;
 use compactproxy::demo::provider::{Settings, Verdict};
+use compactproxy::demo::request::Api;
 use compactproxy::demo::script::{Behaviour, Gate, Reply, error};
+use compactproxy::demo::session::coding_session;
 use compactproxy::demo::surfaces::Surface;
 use compactproxy::demo::window::Limit;
 use compactproxy::store::{Limits, Store};
@@ -15,6 +21,7 @@ use crate::support::chat::{
     attempts, changed, get, history, ids, next_turn, over, pair, parsed, post, post_with, result, send, side_calls,
     too_long, with, words,
 };
+use crate::support::json::post_text;
 use crate::support::wire::{Listener, connect};
 
 pub const COMPACTION: &str = "[compaction]\n";
@@ -163,6 +170,34 @@ async fn a_window_that_is_smaller_than_its_models_is_learned() {
         let answer = post(proxy.proxy_addr, "k", &body).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text());
         assert_eq!(attempts(&provider).len(), before + attempted, "{name}");
+    }
+}
+
+/// What the provider's list of models says of a window holds for every API: no request has to fail first.
+#[tokio::test]
+async fn a_listed_window_is_known_in_every_api() {
+    let session = Arc::new(coding_session());
+    let said =
+        |turn: u64| ["user", "assistant"].map(|role| json!({"role": role, "content": words(turn, 500)}).to_string());
+    let mut history: Vec<String> = (0..12).flat_map(said).collect();
+    history.push(json!({"role": "user", "content": "Go on."}).to_string());
+    for api in [Api::Chat, Api::Responses, Api::Messages] {
+        let models = vec![("listed".to_owned(), Some(WINDOW))];
+        let (provider, proxy) = pair(Settings { models, ..settings(Surface::OpenAi) }, COMPACTION).await;
+        let url = format!("http://{}/v1", proxy.proxy_addr);
+        let mut agent = Agent::new(url.clone(), session.clone());
+        agent.api = api;
+        agent.fetch(&format!("{url}/models")).await.unwrap();
+        let client = client::of(api);
+        let ask =
+            Ask { model: "listed", session: &session, history: &history, mode: Mode::Whole, max_output: Some(500) };
+        let body: Value = serde_json::from_str(&client.body(&ask)).unwrap();
+        let credential = client.credential(&agent.key);
+        let headers: Vec<(&str, &str)> = credential.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        let (status, text) = post_text(&format!("{url}/{}", client.path()), &headers, &body).await;
+        assert_eq!(status, 200, "{api:?}: {text}");
+        let verdicts: Vec<Verdict> = attempts(&provider).iter().map(|exchange| exchange.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Accepted], "{api:?}");
     }
 }
 

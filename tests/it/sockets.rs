@@ -2,6 +2,7 @@
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -24,7 +25,6 @@ type Upstream = WebSocketStream<TcpStream>;
 struct Ends {
     client: Client,
     upstream: Upstream,
-    _listener: Listener,
     _proxy: Served,
 }
 
@@ -36,7 +36,14 @@ async fn ends(sections: &str) -> Ends {
     let upstream = async { tokio_tungstenite::accept_async(listener.accept().await.stream).await };
     let (client, upstream) = patiently("the handshakes", async { tokio::join!(client, upstream) }).await;
     let (client, upstream) = (client.unwrap().0, upstream.unwrap());
-    Ends { client, upstream, _listener: listener, _proxy: proxy }
+    // No summary is to be had.
+    tokio::spawn(async move {
+        loop {
+            let mut side_call = listener.0.accept().await.unwrap().0;
+            let _ = side_call.write_all(b"HTTP/1.1 500 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+        }
+    });
+    Ends { client, upstream, _proxy: proxy }
 }
 
 impl Ends {
@@ -134,7 +141,7 @@ async fn all_that_is_no_request_passes_both_ways_and_so_does_the_end() {
         Message::Close(Some(goodbye.clone()))
     );
     while ends.upstream.next().await.is_some() {}
-    let Ends { mut client, upstream, _listener, _proxy } = ends;
+    let Ends { mut client, upstream, _proxy } = ends;
     drop(upstream);
     assert_eq!(patiently("its echo", client.next()).await.unwrap().unwrap(), Message::Close(Some(goodbye)));
     assert!(patiently("the end", client.next()).await.is_none());
@@ -304,4 +311,65 @@ async fn an_upstream_that_goes_away_while_it_is_held_back_takes_nothing_with_it(
     ends.tell(&created).await;
     ends.upstream.close(None).await.unwrap();
     assert_eq!(ends.told().await, created);
+}
+
+/// The second attempt is out when the upstream goes: what it said first is what the client is to know.
+#[tokio::test]
+async fn an_upstream_that_goes_away_during_the_second_attempt_leaves_the_first_error() {
+    let mut ends = ends(SECTIONS).await;
+    overflowing(&mut ends).await;
+    ends.tell(&too_long()).await;
+    ends.asked().await;
+    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_again"}})).await;
+    ends.upstream.close(None).await.unwrap();
+    assert_eq!(ends.told().await, too_long());
+}
+
+#[tokio::test]
+async fn an_overflow_that_no_byte_bound_foresaw_is_mended_if_it_comes_first() {
+    let window = format!("{SECTIONS}[[window]]\nmodel = \"m\"\ninput = 400_000\n");
+    let mut ends = ends(&window).await;
+    let turns = (1..5).flat_map(|n| [call(n), result(n, &words(n as u64, 3_000))]);
+    let input: Vec<Value> = [user("begin")].into_iter().chain(turns).collect();
+    ends.ask(&request(None, json!(input))).await;
+    let first = ends.asked().await;
+    let mut error = too_long();
+    error["error"]["message"] =
+        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
+    ends.tell(&error).await;
+    let second = ends.asked().await;
+    assert!(second.len() < first.len(), "{} bytes, then {}", first.len(), second.len());
+    ends.answer("resp_1", "done").await;
+}
+
+#[tokio::test]
+async fn requests_that_overlap_pass_and_so_do_their_answers() {
+    let mut ends = ends(SECTIONS).await;
+    let large = words(3, 12_000);
+    let bodies = [request(None, json!([user("one")])), request(None, json!([user("two"), call(1), result(1, &large)]))];
+    for body in &bodies {
+        ends.ask(body).await;
+        assert_eq!(ends.asked().await, body.to_string());
+    }
+    // The errors of neither are taken for the other's.
+    for event in [too_long(), json!({"type": "response.created", "response": {"id": "r"}}), too_long()] {
+        ends.tell(&event).await;
+        assert_eq!(ends.told().await, event);
+    }
+    // From then on requests are looked at again.
+    ends.ask(&bodies[1]).await;
+    assert!(ends.asked().await.contains("/_compactproxy/evicted/"));
+}
+
+#[tokio::test]
+async fn a_refused_rewrite_is_followed_by_the_original_on_a_socket_too() {
+    let mut ends = ends(SECTIONS).await;
+    let body = request(None, json!([user("look"), call(1), result(1, &words(3, 12_000))]));
+    ends.ask(&body).await;
+    assert_ne!(ends.asked().await, body.to_string());
+    let refusal = json!({"type": "error", "status": 400, "error": {"type": "invalid_request_error", "message": "no"}});
+    ends.tell(&refusal).await;
+    assert_eq!(ends.asked().await, body.to_string());
+    ends.upstream.close(None).await.unwrap();
+    assert_eq!(ends.told().await, refusal);
 }

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
+use super::super::budget::{Budget, Permit};
 use crate::wire::frames::Frames;
 
 /// Bytes that one read takes at most.
@@ -21,6 +23,9 @@ pub struct Side<S> {
     /// Whether more may come from it.
     pub open: bool,
     out: Out,
+    /// What the messages that are being put together cost of `max_buffered_bytes`.
+    permit: Permit,
+    budget: Arc<Budget>,
 }
 
 /// What waits to be written.
@@ -48,11 +53,12 @@ pub enum Reading {
 }
 
 impl<S: AsyncRead + AsyncWrite> Side<S> {
-    /// Texts of up to `limit` bytes are read.
-    pub fn new(stream: S, limit: usize) -> Self {
+    /// Texts of up to `limit` bytes are read, as far as `budget` allows.
+    pub fn new(stream: S, limit: usize, budget: &Arc<Budget>) -> Self {
         let (reader, writer) = tokio::io::split(stream);
         let out = Out { waiting: VecDeque::new(), bytes: 0, flushed: true, end: End::NotYet };
-        Self { reader, writer, frames: Frames::new(limit), open: true, out }
+        let (permit, budget) = (Permit::empty(budget), Arc::clone(budget));
+        Self { reader, writer, frames: Frames::new(limit), open: true, out, permit, budget }
     }
 
     /// Waits until one step was taken: something was read (where `reading` allows it), or written of what waits.
@@ -70,6 +76,7 @@ impl<S: AsyncRead + AsyncWrite> Side<S> {
                     }
                     read => self.frames.push(buffer.get(..read).unwrap_or_default()),
                 }
+                self.account();
                 Ok(())
             }
             written = self.out.advance(&mut self.writer), if writes => written,
@@ -77,8 +84,36 @@ impl<S: AsyncRead + AsyncWrite> Side<S> {
         }
     }
 
+    /// Lets the budget know what is held; a message that it has no room for passes unread.
+    fn account(&mut self) {
+        let (held, counted) = (self.frames.held(), self.permit.bytes());
+        match held.checked_sub(counted) {
+            Some(more) => {
+                if !self.permit.grow(more) {
+                    self.frames.give_up();
+                }
+            }
+            None => {
+                let mut permit = Permit::empty(&self.budget);
+                if permit.grow(held) {
+                    self.permit = permit;
+                }
+            }
+        }
+    }
+
+    /// Nothing can be read from it or written to it any more.
+    pub fn fail(&mut self) {
+        self.open = false;
+        self.frames.finish();
+        self.out = Out { waiting: VecDeque::new(), bytes: 0, flushed: true, end: End::Said };
+    }
+
     /// Puts bytes behind those that wait to be written.
     pub fn put(&mut self, bytes: Bytes) {
+        if self.out.end == End::Said {
+            return;
+        }
         self.out.bytes += bytes.len();
         self.out.waiting.push_back(bytes);
     }

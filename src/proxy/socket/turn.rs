@@ -6,25 +6,22 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hold::{STREAM_BYTES, Told, told_of};
 use super::super::observe::Watch;
 use super::super::work::Work;
 use crate::wire::overflow::Verdict;
 
-/// The client's message.
-pub struct Asked {
-    /// Its frames as they came.
-    pub raw: Vec<Bytes>,
-}
-
 /// A request that was sent, and the beginning of its answer.
 pub struct Sent {
-    pub asked: Asked,
+    /// The client's frames as they came.
+    pub raw: Vec<Bytes>,
     pub work: Box<Work>,
     pub attempt: Attempt,
+    /// What the first attempt ended in, where this is the second.
+    pub refusal: Vec<Bytes>,
     held: Vec<Bytes>,
     held_bytes: usize,
     /// When the answer began.
@@ -32,51 +29,50 @@ pub struct Sent {
 }
 
 /// Which attempt is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
     First,
-    /// A shorter body, after this beginning of an answer that says that the first one was too long.
-    Shorter {
-        refusal: Vec<Bytes>,
-    },
+    /// A shorter body, after the provider found the first one too long.
+    Shorter,
     /// The client's own body, after a refusal of a rewritten one.
     Original,
 }
 
 /// What goes on.
 pub enum Turn {
-    /// Nothing that could be mended: all passes.
+    /// No request is out.
     Passing,
     /// The client's message is looked at.
-    Looking { asked: Asked, looking: JoinHandle<Option<Box<Work>>> },
+    Looking { raw: Vec<Bytes>, looking: AbortOnDropHandle<Option<Box<Work>>> },
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
-    /// The provider found the prompt too long, and said so in these frames: a shorter body is made.
-    Mending { asked: Asked, refusal: Vec<Bytes>, mending: JoinHandle<Option<Box<Work>>> },
-    /// The model answers.
-    Answering(Option<Box<Watch>>),
+    /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
+    Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Option<Box<Work>>> },
+    /// So many answers pass; a single one is observed.
+    Answering { open: usize, watch: Option<Box<Watch>> },
 }
 
 /// What an event of the answer asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     Hold,
-    /// The model answers: relay all that was held, and what follows.
+    /// The request was taken: relay all that was held, and what follows.
     Answered,
-    /// As nobody can mend it: relay all that was held, and what follows.
-    Release,
+    /// An error that nothing mends: relay all that was held. The answer is over.
+    Failed,
     /// Too long, and recovery may help.
     Mend(Verdict),
     /// A rewritten body was refused: the client's own.
     Original,
-    /// The second attempt failed too; `condemned`: what it was made with is to blame.
+    /// The second attempt failed too: the first one's error. `condemned`: what it was made with is to blame.
     FirstError {
         condemned: bool,
     },
 }
 
 impl Sent {
-    pub fn new(asked: Asked, work: Box<Work>, attempt: Attempt) -> Self {
-        Self { asked, work, attempt, held: Vec::new(), held_bytes: 0, since: None }
+    pub fn new(raw: Vec<Bytes>, work: Box<Work>, attempt: Attempt, refusal: Vec<Bytes>) -> Self {
+        Self { raw, work, attempt, refusal, held: Vec::new(), held_bytes: 0, since: None }
     }
 
     /// Takes in an event of the answer: its frames, and what it says.
@@ -85,27 +81,29 @@ impl Sent {
         self.held_bytes += raw.iter().map(Bytes::len).sum::<usize>();
         self.held.extend(raw);
         match told_of(text) {
-            Told::Bookkeeping if self.held_bytes > STREAM_BYTES => Step::Release,
-            Told::Bookkeeping => Step::Hold,
-            Told::Output => Step::Answered,
+            Told::Bookkeeping if self.may_wait() => Step::Hold,
+            Told::Bookkeeping | Told::Output => Step::Answered,
             Told::Error(verdict) => self.judge(verdict, status(text)),
         }
+    }
+
+    /// Whether an error may follow bookkeeping that another attempt mends. Where nothing said so beforehand only
+    /// an error that comes first is mended, and nothing waits.
+    fn may_wait(&self) -> bool {
+        let expected = self.work.may_overflow || self.attempt != Attempt::First;
+        expected && self.held_bytes <= STREAM_BYTES
     }
 
     fn judge(&self, verdict: Verdict, status: Option<u64>) -> Step {
         let refused = matches!(status, Some(400 | 422)) && self.work.pieces.is_some();
         match self.attempt {
-            Attempt::First => match verdict {
-                Verdict::Other if refused => Step::Original,
-                Verdict::Other => Step::Release,
-                verdict if self.work.recovers() => Step::Mend(verdict),
-                _ if refused => Step::Original,
-                _ => Step::Release,
-            },
+            Attempt::First if verdict != Verdict::Other && self.work.recovers() => Step::Mend(verdict),
+            Attempt::First if refused => Step::Original,
             // A rate limit or a failure says nothing of the request: the client is to see it and wait.
-            Attempt::Shorter { .. } if matches!(status, Some(429 | 500..=599)) => Step::Release,
-            Attempt::Shorter { .. } => Step::FirstError { condemned: refused || verdict != Verdict::Other },
-            Attempt::Original => Step::Release,
+            Attempt::Shorter if !matches!(status, Some(429 | 500..=599)) => {
+                Step::FirstError { condemned: refused || verdict != Verdict::Other }
+            }
+            Attempt::First | Attempt::Shorter | Attempt::Original => Step::Failed,
         }
     }
 
@@ -118,14 +116,17 @@ impl Sent {
 }
 
 /// The status that an error event names; an invalid request is one of 400.
-fn status(text: &[u8]) -> Option<u64> {
+pub fn status(text: &[u8]) -> Option<u64> {
     let event: Value = serde_json::from_slice(text).ok()?;
     let told = |pointer: &&str| event.pointer(pointer).and_then(Value::as_u64);
-    let invalid = |pointer: &&str| {
-        event.pointer(pointer).and_then(Value::as_str).is_some_and(|kind| kind == "invalid_request_error")
+    let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
+    let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
+        "invalid_request_error" => Some(400),
+        "rate_limit_error" | "rate_limit_exceeded" => Some(429),
+        "server_error" => Some(500),
+        _ => None,
     };
-    let kinds = ["/error/type", "/response/error/type", "/type"];
-    ["/status", "/status_code", "/error/status"].iter().find_map(told).or(kinds.iter().any(invalid).then_some(400))
+    ["/status", "/status_code", "/error/status"].iter().find_map(told).or_else(named)
 }
 
 /// Whether an event is the last one of an answer.

@@ -83,6 +83,57 @@ fn a_message_at_the_limit_is_read_and_one_byte_more_passes_as_it_is() {
 }
 
 #[test]
+fn frames_without_content_do_not_come_for_nothing() {
+    let first = frame(OpCode::Data(Data::Text), false, b"", None);
+    let empty = frame(OpCode::Data(Data::Continue), false, b"", None);
+    let mut frames = Frames::new(LIMIT);
+    frames.push(&first);
+    for _ in 0..10_000 {
+        frames.push(&empty);
+        assert!(frames.held() <= LIMIT + FRAME_COST);
+        while frames.next_piece().is_some() {}
+    }
+}
+
+#[test]
+fn a_control_frame_of_125_bytes_is_one_and_of_126_is_no_websocket() {
+    let ping = |len| frame(OpCode::Control(Control::Ping), true, &vec![b'p'; len], None);
+    assert_eq!(taken(&ping(125), 9), [Piece::Control(ping(125).into())]);
+    let long = [text(b"x"), ping(126), text(b"y")].concat();
+    assert_eq!((texts(&taken(&long, 9)), joined(&taken(&long, 9))), (vec![b"x".as_slice()], long));
+    // One that says it has two to the 62 bytes: nothing is waited for.
+    let mut frames = Frames::new(LIMIT);
+    frames.push(&[0x89, 127, 0x40, 0, 0, 0, 0, 0, 0, 0]);
+    frames.push(b"more");
+    assert_eq!(frames.held(), 0);
+}
+
+#[test]
+fn what_is_given_up_passes_and_what_follows_is_read_again() {
+    let parts = [
+        frame(OpCode::Data(Data::Text), false, b"one", None),
+        frame(OpCode::Data(Data::Continue), false, &[b'c'; 40], None),
+        frame(OpCode::Data(Data::Continue), true, b"three", None),
+        text(b"next"),
+    ];
+    let bytes = parts.concat();
+    // Behind the first frame, within the second, and within a message of one frame.
+    for (from, upto) in [(0, parts[0].len()), (0, parts[0].len() + 20), (bytes.len() - parts[3].len(), bytes.len() - 2)]
+    {
+        let mut frames = Frames::new(LIMIT);
+        frames.push(&bytes[from..upto]);
+        frames.give_up();
+        assert_eq!(frames.held(), 0);
+        frames.push(&bytes[upto..]);
+        frames.push(&text(b"last"));
+        let pieces: Vec<Piece> = std::iter::from_fn(|| frames.next_piece()).collect();
+        assert_eq!(joined(&pieces), [&bytes[from..], &text(b"last")].concat());
+        assert_eq!(texts(&pieces).last(), Some(&b"last".as_slice()), "{from}..{upto}");
+        assert!(!texts(&pieces).contains(&b"three".as_slice()));
+    }
+}
+
+#[test]
 fn what_is_no_websocket_passes_from_there_on() {
     let noise = [text(b"x"), vec![0x83, 0xff, 0, 1, 2], text(b"y")].concat();
     let pieces = taken(&noise, 2);

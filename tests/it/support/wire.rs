@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An upstream whose part the test plays itself.
-pub struct Listener(TcpListener);
+pub struct Listener(pub TcpListener);
 
 /// One end of a connection.
 pub struct Wire<S = TcpStream> {
