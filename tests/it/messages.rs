@@ -236,7 +236,7 @@ const WARM: &str = "Stop working on the task for this one answer";
 async fn a_warm_side_call_has_the_providers_option_too() {
     let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
                     [[window]]\nmodel = \"claude*\"\ninput = 12000\n";
-    let all = turns((4..20).step_by(2), sections).await;
+    let all = turns((4..30).step_by(2), sections).await;
     let dropping = |(head, body): &&(String, String)| {
         let option = body.contains(r#""block_binding":{"prefix_mismatch_behavior":"drop_block"}"#);
         assert_eq!(option, head.contains("thinking-binding-controls-2026-08-01"), "{head}");
