@@ -182,7 +182,9 @@ async fn the_count_of_a_whole_chain_corrects_no_estimate_of_an_increment() {
     large[0]["output"] = json!(words(2, 9_000));
     let mut counted = response(3);
     counted["usage"]["input_tokens"] = json!(200_000);
-    let body = request(&ends, Some("resp_elsewhere"), large);
+    let mut body = request(&ends, Some("resp_elsewhere"), large);
+    // It is counted because its output may be more than what is left of the limit that was told.
+    body["max_output_tokens"] = json!(127_000);
     let (asked, _) = ends.exchange(&body, &[(200, counted)]).await;
     assert!(asked[0].to_string().contains("/_compactproxy/evicted/"));
     assert_eq!(factor(&store), None, "from an answer");
