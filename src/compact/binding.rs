@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::config::SignedThinking;
-use crate::wire::{Conversation, Item, Role, SlotKind};
+use crate::wire::{Conversation, Item};
 
 use super::head::{self, Source};
 use super::plan::{Load, Situation};
@@ -29,24 +29,19 @@ pub enum Binding {
     Live,
 }
 
-/// What the signed blocks of the request allow, as it would be sent.
+/// What the signed blocks behind the active checkpoint's head allow. Those that it leaves out count too: the turn
+/// they were of is over in any case.
 pub fn of(situation: &Situation) -> Binding {
     let conversation = situation.conversation;
     let signed = |item: &Item| !item.facts.signed.is_empty();
     let Some(last) = conversation.items.iter().rposition(signed).filter(|last| *last >= situation.summarized()) else {
         return Binding::Free;
     };
-    match (situation.strategies.signed_thinking, turn(conversation, conversation.items.len())) {
+    match (situation.strategies.signed_thinking, conversation.turn(conversation.items.len())) {
         (SignedThinking::Dropped, _) => Binding::Free,
         (SignedThinking::Kept, Some(turn)) if last < turn => Binding::Finished { turn },
         (SignedThinking::Kept | SignedThinking::Refused, _) => Binding::Live,
     }
-}
-
-/// The user's last message among the first `upto` items; results are none (A10: a tool loop is one turn).
-fn turn(conversation: &Conversation, upto: usize) -> Option<usize> {
-    let typed = |item: &Item| item.facts.role == Role::User && item.facts.results.is_empty();
-    conversation.items.iter().take(upto).rposition(typed)
 }
 
 /// Least number of items that a new checkpoint has to speak for.
@@ -61,8 +56,7 @@ pub fn least_covers(situation: &Situation) -> usize {
 /// user message that it speaks for. A function of the history it covers alone.
 pub fn left_out(conversation: &Conversation, checkpoint: &Checkpoint) -> Range<usize> {
     let first = first_change(checkpoint);
-    let turn = turn(conversation, checkpoint.covers);
-    first.zip(turn).map_or(0..0, |(first, turn)| first..turn.max(first))
+    first.zip(conversation.turn(checkpoint.covers)).map_or(0..0, |(first, turn)| first..turn.max(first))
 }
 
 /// Whether signed blocks that are sent follow what `checkpoint` changes.
@@ -83,8 +77,12 @@ pub fn tokens(situation: &Situation, index: usize) -> u64 {
     let Situation { conversation, tokens, .. } = *situation;
     let Some(item) = conversation.items.get(index) else { return 0 };
     let signed = |at: &Range<usize>| item.facts.signed.iter().any(|block| block.contains(&at.start));
-    let slots = item.facts.slots.iter().filter(|slot| slot.kind == SlotKind::Reasoning && signed(&slot.span));
-    slots.filter_map(|slot| conversation.text(index, slot)).map(|text| tokens.count_text(&text)).sum()
+    item.facts
+        .slots
+        .iter()
+        .filter(|slot| signed(&slot.span))
+        .map(|slot| tokens.count_slot(conversation, index, slot))
+        .sum()
 }
 
 /// The whole history as one user message, told by the summary that was made ahead, if one was: for a request

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::wire::{Conversation, Facts, Role, SlotKind};
+use crate::wire::{Conversation, Dialect, Facts, Role, SlotKind};
 
 /// A call and the result that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,7 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             Role::Unknown => glue(i.saturating_sub(1), i + 1),
             _ if is_reasoning(&item.facts) => glue(i, i + 1),
             _ if !item.facts.results.is_empty() && i > 0 => glue(i - 1, i),
+            Role::Assistant if i > 0 && answers_on(conversation, i) => glue(i - 1, i),
             _ => {}
         }
     }
@@ -151,6 +152,12 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             Some(*open > 0)
         })
         .collect()
+}
+
+/// Whether item `i` goes on with the answer before it: in Messages the two are one (A5), as where the model paused (A4).
+fn answers_on(conversation: &Conversation<'_>, i: usize) -> bool {
+    let before = i.checked_sub(1).and_then(|before| conversation.items.get(before));
+    conversation.dialect == Dialect::Messages && before.is_some_and(|item| item.facts.role == Role::Assistant)
 }
 
 /// First item of the model's last turn, if only results follow it: a call before it that has no result gets none.
@@ -187,7 +194,7 @@ fn is_reasoning(facts: &Facts) -> bool {
     facts.role == Role::Assistant
         && facts.calls.is_empty()
         && facts.media.is_empty()
-        && kinds.clone().any(|kind| kind == SlotKind::Reasoning)
+        && (!facts.signed.is_empty() || kinds.clone().any(|kind| kind == SlotKind::Reasoning))
         && kinds.all(|kind| matches!(kind, SlotKind::Reasoning | SlotKind::Other))
 }
 

@@ -111,6 +111,7 @@ impl Chat {
             body: &self.body,
             fields,
             lead: self.lead.clone(),
+            superseded: Vec::new(),
             items: self.items.clone(),
         }
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tiktoken_rs::CoreBPE;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::wire::{Conversation, Facts, SlotKind};
+use crate::wire::{Conversation, Facts, Slot, SlotKind};
 
 /// Tokens that a message costs beside its texts (role and separators, by OpenAI's own counting recipe).
 pub const PER_MESSAGE: u64 = 4;
@@ -164,16 +164,21 @@ impl Tokens {
 
     fn measure_texts(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
         let Some(item) = conversation.items.get(i) else { return 0 };
-        let slots = item.facts.slots.iter().map(|slot| match slot.kind {
+        let slots = item.facts.slots.iter().map(|slot| self.count_slot(conversation, i, slot));
+        let names = item.facts.calls.iter().map(|call| self.count_text(&call.name));
+        slots.chain(names).sum()
+    }
+
+    /// Tokens of a slot of item `i`; media cost what [`Facts::media`] says.
+    pub fn count_slot(&self, conversation: &Conversation<'_>, i: usize, slot: &Slot) -> u64 {
+        match slot.kind {
             SlotKind::Media => 0,
             SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
             _ => match conversation.text(i, slot) {
                 Some(text) => self.count_text(&text),
                 None => self.count_bytes(conversation.raw(i).get(slot.span.clone()).unwrap_or_default()),
             },
-        });
-        let names = item.facts.calls.iter().map(|call| self.count_text(&call.name));
-        slots.chain(names).sum()
+        }
     }
 
     /// Tokens of a span of the body, remembered by a hash of its bytes.

@@ -20,6 +20,7 @@ pub(super) const READ: &[&str] = &[
     "output_config",
     "output_format",
     "mcp_servers",
+    "context_management",
 ];
 
 /// Takes note of a top-level member.
@@ -33,6 +34,16 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
             // `max_tokens` must be above the budget (A14).
             fields.least_output = budget.map_or(0, |budget| budget.saturating_add(1));
         }
+        "context_management" => {
+            fields.managed = edits(body, span).is_some_and(|edits| {
+                edits.iter().any(|edit| {
+                    // Of all that the provider does to a history by itself, this alone leaves the texts.
+                    value_of(body, edit, "type")
+                        .and_then(|form| string(body, &form))
+                        .is_none_or(|form| !form.starts_with("clear_thinking_"))
+                })
+            })
+        }
         "thread" => {
             // What is created here is shown whole; all else continues what the provider holds.
             let form = value_of(body, span, "type");
@@ -41,6 +52,11 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
         }
         _ => {}
     }
+}
+
+/// The edits that the provider is asked to make to the history.
+fn edits(body: &[u8], span: &Range<usize>) -> Option<Vec<Range<usize>>> {
+    elements(body, value_of(body, span, "edits")?.start).ok()
 }
 
 /// The value of member `key` of the object at `span`.
@@ -75,9 +91,9 @@ impl Kept {
     fn of_first(conversation: &Conversation<'_>, upto: usize) -> Self {
         let mut all = Self::default();
         for item in 0..upto.min(conversation.items.len()) {
-            let kept = Self::of(conversation.raw(item));
+            let kept = Self::of(conversation.raw(item), all.breakpoint);
             all.changes.extend(kept.changes);
-            all.breakpoint = kept.breakpoint.or(all.breakpoint);
+            all.breakpoint = kept.breakpoint;
         }
         all
     }
@@ -89,22 +105,25 @@ impl Kept {
         blocks.collect::<Vec<_>>().join(",")
     }
 
-    fn of(raw: &[u8]) -> Self {
+    /// Of one message, where `carried` is the breakpoint of those before it.
+    fn of(raw: &[u8], carried: Option<String>) -> Self {
         let has = |word: &str| memchr::memmem::find(raw, word.as_bytes()).is_some();
         if !has("cache_control") && !has("mid_conv_system") && !has("tool_addition") && !has("tool_removal") {
-            return Self::default();
+            return Self { breakpoint: carried, ..Self::default() };
         }
-        Self::read(raw).unwrap_or_default()
+        Self::read(raw, carried.clone()).unwrap_or(Self { breakpoint: carried, ..Self::default() })
     }
 
-    fn read(raw: &[u8]) -> Option<Self> {
-        let mut kept = Self::default();
+    fn read(raw: &[u8], carried: Option<String>) -> Option<Self> {
+        let mut kept = Self { breakpoint: carried, ..Self::default() };
         let user = string(raw, &value_of(raw, &(0..raw.len()), "role")?)? == "user";
         let content = value_of(raw, &(0..raw.len()), "content").filter(|span| kind(raw, span) == b'[')?;
         for block in elements(raw, content.start).ok()?.into_iter().filter(|block| kind(raw, block) == b'{') {
             let members = members(raw, block.start).ok()?;
             if user && is_change(&form(raw, &members)) {
                 kept.changes.push(owned(raw, &block)?);
+                // It keeps its own, behind which an earlier one may not stand: long ones come first (A17).
+                kept.breakpoint = kept.breakpoint.filter(|_| member_of(&members, "cache_control").is_none());
                 continue;
             }
             let inside = member_of(&members, "content").filter(|span| kind(raw, span) == b'[');
@@ -186,6 +205,10 @@ pub(super) fn without_signed(conversation: &Conversation<'_>, item: usize) -> Ve
 pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
     let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "thinking")?;
     if kind(conversation.body, span) != b'{' || value_of(conversation.body, span, "block_binding").is_some() {
+        return None;
+    }
+    let form = value_of(conversation.body, span, "type").and_then(|form| string(conversation.body, &form));
+    if form.is_some_and(|form| form == "disabled") {
         return None;
     }
     let comma = if members(conversation.body, span.start).ok()?.is_empty() { "" } else { "," };

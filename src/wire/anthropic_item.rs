@@ -10,21 +10,31 @@ use super::media;
 use super::scan::{Cursor, Member, Unreadable, elements, kind, string};
 
 /// How Claude Code's billing block begins; it says something else in every request.
-const BILLING: &[u8] = b"x-anthropic-billing-header:";
+const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Blocks that change which tools and instructions are in force from there on (A21).
 const CHANGES: [&str; 3] = ["mid_conv_system", "tool_addition", "tool_removal"];
 
 const MESSAGE: Spelling = Spelling { texts: &["content"], within: &[("content", &BLOCK)], ..Spelling::STRICT };
-const BLOCK: Spelling = Spelling { texts: &["content"], off: &["is_error"], ignored: is_billing, ..Spelling::STRICT };
+const BLOCK: Spelling = Spelling {
+    texts: &["content"],
+    off: &["is_error"],
+    within: &[("input", &Spelling::DATA)],
+    ignored: is_billing,
+    ..Spelling::STRICT
+};
 
 /// Whether an element of the content is Claude Code's billing block.
 fn is_billing(block: &[u8]) -> bool {
-    let begins = |members: Vec<Member<'_>>| {
-        let (_, span) = members.into_iter().find(|(key, _)| key == "text")?;
-        string(block, &span).map(|text| text.as_bytes().starts_with(BILLING))
-    };
-    memchr::memmem::find(block, BILLING).is_some() && members(block, 0).ok().and_then(begins).unwrap_or(false)
+    let says = |members: &[Member<'_>], key| text_of(block, members, key).ok().flatten().unwrap_or_default();
+    let is = |members: Vec<Member<'_>>| says(&members, "type") == "text" && is_header(&says(&members, "text"));
+    memchr::memmem::find(block, BILLING.as_bytes()).is_some() && members(block, 0).is_ok_and(is)
+}
+
+/// Whether a text is that header and nothing else: one line of `k=v;` pairs.
+fn is_header(text: &str) -> bool {
+    let pairs = text.strip_prefix(BILLING).and_then(|rest| rest.trim().strip_suffix(';'));
+    pairs.is_some_and(|pairs| !pairs.contains('\n') && pairs.split(';').all(|pair| pair.contains('=')))
 }
 
 /// The type of a content block, if it changes tools or instructions.
@@ -41,6 +51,7 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     for (key, span) in &members {
         reading.member(key, span)?;
     }
+    reading.leave_open();
     let Reading { slots, calls, results, media, signed, standing, .. } = reading;
     // A message of results alone speaks for the tools.
     let typed = results.is_empty() || slots.iter().any(|slot| slot.kind == SlotKind::Text);
@@ -74,13 +85,16 @@ struct Reading<'r> {
     media: Vec<Media>,
     signed: Vec<Range<usize>>,
     standing: Standing,
+    /// What servers were asked, and the ids of what they answered.
+    served: (Vec<Call>, Vec<String>),
 }
 
 impl Default for Reading<'_> {
     fn default() -> Self {
         let (slots, calls, results) = (Vec::new(), Vec::new(), Vec::new());
         let (media, signed, standing) = (Vec::new(), Vec::new(), Standing::Plain);
-        Self { raw: &[], role: Role::Unknown, slots, calls, results, media, signed, standing }
+        let served = (Vec::new(), Vec::new());
+        Self { raw: &[], role: Role::Unknown, slots, calls, results, media, signed, standing, served }
     }
 }
 
@@ -124,16 +138,26 @@ impl Reading<'_> {
             "thinking" | "redacted_thinking" => self.thinking(&form, &members, span)?,
             "tool_use" => self.tool_use(&members)?,
             "tool_result" => self.tool_result(&members)?,
+            "server_tool_use" | "mcp_tool_use" => {
+                let id = text_of(self.raw, &members, "id")?.unwrap_or_default();
+                let name = text_of(self.raw, &members, "name")?.unwrap_or_default();
+                self.served.0.push(Call { id, name });
+                self.slot(span, SlotKind::Other);
+            }
+            form if form.ends_with("_tool_result") => {
+                self.served.1.extend(text_of(self.raw, &members, "tool_use_id")?);
+                self.slot(span, SlotKind::Other);
+            }
             "compaction" => {
                 // Without content it stands for nothing (A19).
                 if members.iter().any(|(key, span)| key == "content" && kind(self.raw, span) != b'n') {
-                    self.standing = Standing::Boundary;
+                    self.standing = Standing::Compaction;
                 }
                 self.slot(span, SlotKind::Other);
             }
             form if is_change(form) => {
                 // Those of users go along with what stands for the message.
-                if self.role != Role::User {
+                if self.role != Role::User && self.standing == Standing::Plain {
                     self.standing = Standing::Boundary;
                 }
                 self.slot(span, SlotKind::Other);
@@ -141,6 +165,15 @@ impl Reading<'_> {
             form => self.part(form, (span, &members), SlotKind::Text),
         }
         Ok(())
+    }
+
+    /// What a server did within the message is of no concern. Where only the call or only the answer stands in it
+    /// (`pause_turn`, calls that code makes), the other must stay with it (A4).
+    fn leave_open(&mut self) {
+        let (calls, results) = std::mem::take(&mut self.served);
+        let is_open = |id: &String| !calls.iter().any(|call| call.id == *id);
+        self.results.extend(results.iter().filter(|id| is_open(id)).cloned());
+        self.calls.extend(calls.into_iter().filter(|call| !results.contains(&call.id)));
     }
 
     /// Text or a medium, in the message itself or in a result.
@@ -160,8 +193,35 @@ impl Reading<'_> {
                 self.media.push(Media { span: span.clone(), tokens });
                 self.slot(span, SlotKind::Media);
             }
-            (_, None) => self.slot(span, SlotKind::Other),
+            (_, None) => {
+                // A document that is given as blocks may hold pictures.
+                let mut start = span.start;
+                let pictures = if form == "document" { self.pictures(members) } else { Vec::new() };
+                for (picture, tokens) in pictures {
+                    self.slot(&(start..picture.start), SlotKind::Other);
+                    self.slot(&picture, SlotKind::Media);
+                    start = picture.end;
+                    self.media.push(Media { span: picture, tokens });
+                }
+                self.slot(&(start..span.end), SlotKind::Other);
+            }
         }
+    }
+
+    /// The pictures among the blocks of a document, with their tokens.
+    fn pictures(&self, members: &[Member<'_>]) -> Vec<(Range<usize>, u32)> {
+        let of = |at: usize, key: &str| {
+            let found = self::members(self.raw, at).ok()?.into_iter().find(|(name, _)| name == key);
+            found.map(|(_, span)| span)
+        };
+        let source = members.iter().find(|(key, span)| key == "source" && kind(self.raw, span) == b'{');
+        let content = source.and_then(|(_, span)| of(span.start, "content"));
+        let blocks = content.and_then(|span| elements(self.raw, span.start).ok()).unwrap_or_default();
+        let picture = |block: Range<usize>| {
+            let form = string(self.raw, &of(block.start, "type")?)?;
+            media::tokens(&form, self.raw.get(block.clone())?).map(|tokens| (block, tokens))
+        };
+        blocks.into_iter().filter_map(picture).collect()
     }
 
     /// A document that is given as text costs what its text costs.
@@ -184,7 +244,7 @@ impl Reading<'_> {
         for (key, span) in members {
             match (key.as_ref(), kind(self.raw, span)) {
                 ("type" | "signature" | "cache_control", _) | (_, b'n') => {}
-                ("thinking" | "data", b'"') => self.slot(span, SlotKind::Reasoning),
+                ("thinking", b'"') => self.slot(span, SlotKind::Reasoning),
                 _ => self.slot(span, SlotKind::Other),
             }
         }

@@ -1,8 +1,8 @@
 //! What of an item counts for its identity, and the chain of digests over a history.
 //!
 //! Clients send the same history with other bytes from turn to turn. The canonical form ignores key
-//! order, whitespace, spelling of strings, members that are `null` and cache marks at any level.
-//! Spelling of numbers is kept.
+//! order, whitespace, spelling of strings, members that are `null` and cache marks at any level, but for
+//! those two within what a tool was given. Spelling of numbers is kept.
 
 use std::borrow::Cow;
 
@@ -29,12 +29,17 @@ pub struct Spelling {
     pub within: &'static [(&'static str, &'static Spelling)],
     /// Whether an element of an array counts for nothing, by its bytes.
     pub ignored: fn(&[u8]) -> bool,
+    /// A tool's own value, at any depth: its members mean what the tool says, so marks and `null` count.
+    pub data: bool,
 }
 
 impl Spelling {
     /// Nothing but what never counts.
     pub const STRICT: Self =
-        Self { texts: &[], part: "text", implied: None, off: &[], within: &[], ignored: |_| false };
+        Self { texts: &[], part: "text", implied: None, off: &[], within: &[], ignored: |_| false, data: false };
+
+    /// Nothing but order, whitespace and escapes: what a tool was given.
+    pub const DATA: Self = Self { data: true, ..Self::STRICT };
 }
 
 /// Whether a member marks a place for the provider's prompt cache: clients move these from turn to turn.
@@ -75,7 +80,7 @@ pub fn spelt(raw: &[u8], spelling: &Spelling) -> Result<Digest, Unreadable> {
 /// (length [`LONG`]) their digest. No two values share one.
 type Form = [u8; 34];
 
-/// The form of `null` within an array.
+/// The form of `null` within an array or a tool's own value.
 const NULL: Form = [0; 34];
 
 /// Stands for the length where a digest stands for the bytes.
@@ -99,7 +104,9 @@ fn object(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<
         let is_text = cursor.peek() == Some(b'"') && spelling.texts.contains(&key.as_ref());
         let is_off = cursor.peek() == Some(b'f') && spelling.off.contains(&key.as_ref());
         let within = spelling.within.iter().find(|(name, _)| *name == key);
-        let form = match value(cursor, depth, within.map_or(&Spelling::STRICT, |(_, spelling)| *spelling))? {
+        let inside = if spelling.data { &Spelling::DATA } else { &Spelling::STRICT };
+        let form = match value(cursor, depth, within.map_or(inside, |(_, spelling)| *spelling))? {
+            None if spelling.data => Some(NULL),
             Some(text) if is_text => Some(one_text_part(text, spelling.part)),
             form if spelling.implied.is_some_and(|(name, said)| name == key && form == Some(text_form(said))) => None,
             form => form.filter(|_| !is_off),
@@ -111,13 +118,13 @@ fn object(cursor: &mut Cursor<'_>, depth: usize, spelling: &Spelling) -> Result<
     if members.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
         return Err(cursor.fail("a key occurs twice"));
     }
+    members.retain(|(key, _)| spelling.data || !is_cache_mark(key));
     Ok(object_form(&members))
 }
 
 fn object_form(members: &[(Cow<'_, str>, Option<Form>)]) -> Form {
     let mut bytes = Vec::with_capacity(members.len() * 64);
-    let kept = members.iter().filter(|(key, _)| !is_cache_mark(key));
-    for (key, form) in kept.filter_map(|(key, form)| Some((key, form.as_ref()?))) {
+    for (key, form) in members.iter().filter_map(|(key, form)| Some((key, form.as_ref()?))) {
         bytes.extend_from_slice(&(key.len() as u64).to_le_bytes());
         bytes.extend_from_slice(key.as_bytes());
         bytes.extend_from_slice(form);

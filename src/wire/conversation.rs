@@ -43,9 +43,12 @@ pub struct Conversation<'b> {
     /// The whole decoded body.
     pub body: &'b [u8],
     pub fields: Fields,
-    /// Byte ranges of the leading system/developer messages: outside the chain, never touched.
+    /// Byte ranges of what precedes the items and is read by the model: the leading system and developer
+    /// messages, and what no strategy may touch for a boundary behind it. Outside the chain, never touched.
     pub lead: Vec<Range<usize>>,
-    /// The conversation after the leading system/developer messages, in order.
+    /// Byte ranges of what a provider's compaction stands for: sent, but ignored (R10, A19). Never touched.
+    pub superseded: Vec<Range<usize>>,
+    /// The conversation behind the lead, in order.
     pub items: Vec<Item>,
 }
 
@@ -98,9 +101,10 @@ pub enum Sight {
 pub enum Standing {
     #[default]
     Plain,
-    /// It stands for all that precedes it, or changes what the rest means (R10, A19): what is before it and
-    /// itself stay as they are.
+    /// It changes what the rest means (A21): what is before it and itself stay as they are.
     Boundary,
+    /// It stands for all that precedes it, which the provider ignores (R10, A19): a boundary too.
+    Compaction,
     /// It refers to something that the provider holds (R9).
     Reference,
     /// It asks the provider to compact the history (R11).
@@ -122,7 +126,7 @@ pub struct MaxOutput {
 /// One element of the conversation array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Byte range in the body, from `{` to `}`.
+    /// Byte range of the JSON value in the body: an object, or a string where the whole conversation is one.
     pub span: Range<usize>,
     /// What was read of it; shared between requests by a hash of the raw bytes.
     pub facts: Arc<Facts>,
@@ -242,12 +246,24 @@ impl Conversation<'_> {
     /// Whether all of the history that may be touched is here.
     pub fn sight(&self) -> Sight {
         let refers = |item: &Item| item.facts.standing == Standing::Reference;
-        // A result right behind a boundary answers a call that nobody may touch.
-        let answers_behind = |item: &Item| !item.facts.results.is_empty();
-        let partial = self.fields.continues
-            || self.items.iter().any(refers)
-            || !self.lead.is_empty() && self.dialect != Dialect::Chat && self.items.first().is_some_and(answers_behind);
+        let partial = self.fields.continues || self.items.iter().any(refers);
         if partial { Sight::Partial } else { Sight::Whole }
+    }
+
+    /// The last of the user's messages among the first `upto` items with which a turn begins. Those between two
+    /// answers are one message to the provider (A5); where it holds results, the tool loop goes on (A10).
+    pub fn turn(&self, upto: usize) -> Option<usize> {
+        let items = self.items.get(..upto.min(self.items.len()))?;
+        let mut end = items.len();
+        for run in items.rsplit(|item| item.facts.role == Role::Assistant) {
+            let start = end - run.len();
+            let typed = run.iter().rposition(|item| item.facts.role == Role::User);
+            if let Some(at) = typed.filter(|_| run.iter().all(|item| item.facts.results.is_empty())) {
+                return Some(start + at);
+            }
+            end = start.saturating_sub(1);
+        }
+        None
     }
 
     /// The client's output limit in tokens, if it set one.

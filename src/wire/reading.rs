@@ -1,5 +1,6 @@
 //! A request body as a conversation, in any dialect: what is known of it costs a hash, the rest one pass.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -115,7 +116,8 @@ fn behind<'b>(
         member(dialect, &mut fields, body, (&key, span))?;
     }
     cursor.end()?;
-    Ok(Conversation { dialect, body, fields, lead: opening.lead.clone(), items })
+    let (lead, superseded) = (opening.lead.clone(), Vec::new());
+    Ok(Conversation { dialect, body, fields, lead, superseded, items })
 }
 
 /// Reads up to the first item.
@@ -190,18 +192,42 @@ fn text(dialect: Dialect, cursor: &Cursor<'_>, span: Range<usize>) -> Result<Ite
     Ok(Item { span, facts, chain })
 }
 
-/// What precedes the last boundary belongs to the lead, and the chain starts behind it.
+/// What precedes the last boundary belongs to the lead, with the results behind it that answer calls before it:
+/// the chain starts there. What a compaction stands for is no lead but for the settings in it.
 fn from_boundary(mut conversation: Conversation<'_>) -> Conversation<'_> {
-    let is_boundary = |item: &Item| item.facts.standing == Standing::Boundary;
+    let is = |item: &Item, standing| item.facts.standing == standing;
+    let is_boundary = |item: &Item| is(item, Standing::Boundary) || is(item, Standing::Compaction);
     let Some(last) = conversation.items.iter().rposition(is_boundary) else { return conversation };
-    let tail = conversation.items.split_off(last + 1);
-    conversation.lead.extend(conversation.items.drain(..).map(|item| item.span));
+    let compaction = conversation.items.iter().rposition(|item| is(item, Standing::Compaction)).unwrap_or(0);
+    let tail = conversation.items.split_off(lead_end(&conversation.items, last + 1));
+    for (index, item) in conversation.items.drain(..).enumerate() {
+        match index < compaction && item.facts.standing != Standing::Kept {
+            true => conversation.superseded.push(item.span),
+            false => conversation.lead.push(item.span),
+        }
+    }
     let mut chain = chain_start(conversation.dialect);
     conversation.items.extend(tail.into_iter().map(|item| {
         chain = chain_next(&chain, &item.facts.canonical);
         Item { chain, ..item }
     }));
     conversation
+}
+
+/// Where the lead ends if it has the first `end` items: behind the last that answers a call in it. Calls may be
+/// gone from before a compaction: a result right behind the lead that answers nothing belongs to it too.
+fn lead_end(items: &[Item], mut end: usize) -> usize {
+    let mut callers: HashMap<&str, usize> = HashMap::new();
+    for (index, item) in items.iter().enumerate() {
+        for call in &item.facts.calls {
+            callers.insert(if call.id.is_empty() { &call.name } else { &call.id }, index);
+        }
+        let before = |id: &String| callers.get(id.as_str()).map_or(index == end, |caller| *caller < end);
+        if index >= end && item.facts.results.iter().any(before) {
+            end = index + 1;
+        }
+    }
+    end
 }
 
 /// Takes note of a top-level member other than the conversation.

@@ -10,6 +10,14 @@ use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind, Standing};
 use super::media;
 use super::scan::{Cursor, Member, Unreadable, elements, kind};
 
+/// What a call is given.
+const GIVEN: &[(&str, &Spelling)] = &[
+    ("action", &Spelling::DATA),
+    ("arguments", &Spelling::DATA),
+    ("input", &Spelling::DATA),
+    ("operation", &Spelling::DATA),
+];
+
 /// Reads an item. Unreadable are values that are no object, a key twice and deep nesting.
 pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let members = members(raw, 0)?;
@@ -96,7 +104,7 @@ impl Kind {
     fn standing(self) -> Standing {
         match self {
             Self::Setting => Standing::Kept,
-            Self::Boundary => Standing::Boundary,
+            Self::Boundary => Standing::Compaction,
             Self::Reference => Standing::Reference,
             Self::Trigger => Standing::Trigger,
             _ => Standing::Plain,
@@ -143,6 +151,7 @@ impl Form<'_> {
             Kind::Message => {
                 Spelling { texts: &["content"], part, implied: Some(("type", "message")), ..Spelling::STRICT }
             }
+            Kind::Call => Spelling { part, within: GIVEN, ..Spelling::STRICT },
             _ => Spelling { part, ..Spelling::STRICT },
         }
     }

@@ -53,8 +53,10 @@ pub fn warm_edits(conversation: &Conversation, edits: Vec<Edit>, cut: usize, ins
 /// was over when it was left out, but cut off there it goes on, and then it may not be missing (A10).
 fn breaks_a_loop(conversation: &Conversation, edits: &[Edit], cut: usize) -> bool {
     let items = conversation.items.get(..cut).unwrap_or_default();
-    let typed = |item: &Item| item.facts.role == Role::User && item.facts.results.is_empty();
-    let turn = items.iter().skip(items.iter().rposition(typed).unwrap_or_default());
+    let turn = items.iter().skip(conversation.turn(cut).unwrap_or_default());
+    // The instruction becomes one with what precedes it (A5): behind results it begins no turn.
+    let mut latest = items.iter().rev().take_while(|item| item.facts.role != Role::Assistant);
+    let goes_on = latest.any(|item| !item.facts.results.is_empty());
     let gone = |item: &Item, edit: &Edit| edit.span.start <= item.span.start && item.span.end <= edit.span.end;
     let thoughtless = |item: &Item| {
         item.facts.signed.iter().any(|block| {
@@ -62,7 +64,7 @@ fn breaks_a_loop(conversation: &Conversation, edits: &[Edit], cut: usize) -> boo
             edits.iter().any(|edit| edit.span.start < end && start < edit.span.end && !gone(item, edit))
         })
     };
-    items.last().is_some_and(|last| !last.facts.results.is_empty()) && turn.into_iter().any(thoughtless)
+    goes_on && turn.into_iter().any(thoughtless)
 }
 
 /// The edit after which the provider does not keep the answer: where the client sent `store`, and on

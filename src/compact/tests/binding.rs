@@ -10,13 +10,15 @@ use crate::compact::budget::Window;
 use crate::compact::model::strategies;
 use crate::compact::model::world::{Provider, Tells, Turn, World};
 use crate::wire::Dialect;
+use crate::wire::memo::Memo;
 
 /// What the client does next.
 #[derive(Clone, Debug)]
 enum Step {
     /// A message of the user's, of some words.
     Says(usize),
-    /// Results of some words, for every call of the last answer; then some more such turns.
+    /// Results of some words, for every call of the last answer; then some more such turns. Behind some of them the
+    /// user says something, in a message of its own.
     Works(usize, usize),
     /// Back to an earlier point, in tenths.
     Rewinds(usize),
@@ -121,8 +123,36 @@ impl Session {
         }
         let first: Value = serde_json::from_str(&received[0]).unwrap();
         prop_assert_eq!(&first["role"], "user");
+        self.verify_loop(received)
+    }
+
+    /// Whether no thinking is missing from the tool loop that goes on. Messages of one role are one to the provider.
+    fn verify_loop(&self, received: &[String]) -> Result<(), TestCaseError> {
+        let messages: Vec<Value> = received.iter().map(|message| serde_json::from_str(message).unwrap()).collect();
+        for run in messages.rsplit(|message| message["role"] == "assistant") {
+            let blocks = run.iter().filter_map(|message| message["content"].as_array()).flatten();
+            if !blocks.into_iter().any(|block| block["type"] == "tool_result") {
+                break;
+            }
+            let answer =
+                messages.iter().rev().find(|message| message["role"] == "assistant" && is_before(message, run));
+            let Some(blocks) = answer.and_then(|answer| answer["content"].as_array()) else { continue };
+            let call = blocks.iter().find(|block| block["type"] == "tool_use").unwrap();
+            let clock = call["id"].as_str().unwrap().split('_').nth(1).unwrap();
+            let thought = blocks.iter().any(|block| block["type"] == "thinking");
+            prop_assert!(
+                thought || !self.signed.contains_key(&format!("sig{clock}")),
+                "no thinking before {}",
+                call["id"]
+            );
+        }
         Ok(())
     }
+}
+
+/// Whether a message stands before those of `run`, both of the same list.
+fn is_before(message: &Value, run: &[Value]) -> bool {
+    std::ptr::from_ref(message) < run.as_ptr()
 }
 
 /// The messages of a body, as they are spelt.
@@ -183,6 +213,9 @@ fn run(steps: &[Step], choice: usize, window: u64, told: Tells) -> Result<Vec<&'
             }
             if calls > 0 {
                 session.results(count);
+                if count % 4 == calls {
+                    session.says(15);
+                }
             }
         }
     }
@@ -203,6 +236,20 @@ proptest! {
     ) {
         run(&steps, choice, window, if numbers { Tells::Numbers } else { Tells::Nothing })?;
     }
+}
+
+/// What the user says behind results is merged with them: the loop goes on.
+#[test]
+fn a_message_behind_results_begins_no_turn() {
+    let said = |text: &str| json!({ "role": "user", "content": text });
+    let call = json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "f", "input": {} }] });
+    let result = json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "a", "content": "r" }] });
+    let answer = json!({ "role": "assistant", "content": "b" });
+    let messages = [said("x"), said("y"), call, result, said("also"), answer, said("z")];
+    let body = json!({ "model": "m", "messages": messages }).to_string();
+    let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let turns: Vec<_> = (0..=8).map(|upto| conversation.turn(upto)).collect();
+    assert_eq!(turns, [None, Some(0), Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6)]);
 }
 
 /// The ways of the property are taken: it would hold for a proxy that does nothing.

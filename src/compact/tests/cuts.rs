@@ -182,3 +182,35 @@ fn an_id_used_for_everything_is_paired_in_one_pass() {
     let answered: Vec<_> = found.iter().filter(|pair| pair.result.is_some()).map(|pair| pair.call).collect();
     assert_eq!(answered, [(2, 0), (2, 1), (2, 2)]);
 }
+
+#[test]
+fn answers_that_follow_each_other_are_one_in_messages() {
+    let said = |role: &str, content: serde_json::Value| serde_json::json!({ "role": role, "content": content });
+    let call = |kind: &str, id: &str| serde_json::json!([{ "type": kind, "id": id, "name": "f", "input": {} }]);
+    let answers = |kind: &str, id: &str| serde_json::json!([{ "type": kind, "tool_use_id": id, "content": "r" }]);
+    let of = |messages: &[serde_json::Value]| {
+        let body = serde_json::json!({ "model": "m", "messages": messages }).to_string();
+        let memo = crate::wire::memo::Memo::new(0);
+        groups(&crate::wire::read(Dialect::Messages, body.as_bytes(), &memo, [0; 16]).unwrap())
+    };
+    // Code that a server runs calls the client's tool, and is answered two messages later.
+    let mut asks = call("server_tool_use", "s");
+    asks.as_array_mut().unwrap().extend(call("tool_use", "a").as_array().unwrap().clone());
+    let programmatic = [
+        said("user", "x".into()),
+        said("assistant", asks),
+        said("user", answers("tool_result", "a")),
+        said("assistant", call("tool_use", "b")),
+        said("user", answers("tool_result", "b")),
+        said("assistant", answers("code_execution_tool_result", "s")),
+        said("user", "y".into()),
+    ];
+    assert_eq!(of(&programmatic), [0..1, 1..6, 6..7]);
+    let paused = [
+        said("user", "x".into()),
+        said("assistant", "a".into()),
+        said("assistant", "b".into()),
+        said("user", "y".into()),
+    ];
+    assert_eq!(of(&paused), [0..1, 1..3, 3..4]);
+}

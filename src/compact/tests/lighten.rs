@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::compact::budget::Budget;
-use crate::compact::rows::{Known, TextKey};
+use crate::compact::rows::{Change, Checkpoint, Head, Known, Level, TextKey};
 use crate::compact::tokens::Tokens;
 use crate::compact::{estimate, render};
 use crate::config::Strategies;
@@ -16,9 +16,14 @@ fn picture(n: usize, bytes: usize) -> Value {
 
 /// The body as it would be sent once its pictures have been taken out, with the tokens it is counted at.
 fn lightened_body(messages: &[Value]) -> Option<(Value, u64, u64)> {
+    lightened_under(messages, Known::default())
+}
+
+/// The same, where some rows are known.
+fn lightened_under(messages: &[Value], known: Known) -> Option<(Value, u64, u64)> {
     let body = json!({ "model": "m", "messages": messages }).to_string();
     let conversation = read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
-    let (known, strategies) = (Known::default(), Strategies::default());
+    let strategies = Strategies::default();
     let situation = Situation {
         conversation: &conversation,
         known: &known,
@@ -57,6 +62,43 @@ fn the_oldest_pictures_go_until_half_of_the_bytes_is_left() {
     assert_eq!((&content(0)[0]["type"], &content(2)[0]["content"][0]["type"]), (&json!("text"), &json!("text")));
     assert_eq!((&content(4)[0]["type"], &content(4)[1]["text"]), (&json!("image"), &json!("and this?")));
     assert!(after + 1_500 < before && after > 1_105, "{before} {after}");
+}
+
+#[test]
+fn what_is_asked_about_goes_last() {
+    let call = |id: &str| json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": id, "name": "f", "input": {} }] });
+    let seen = |id: &str, n, bytes| {
+        let result = json!({ "type": "tool_result", "tool_use_id": id, "content": [picture(n, bytes)] });
+        json!({ "role": "user", "content": [result] })
+    };
+    let asked = json!({ "role": "user", "content": [picture(0, 4_000), { "type": "text", "text": "find it" }] });
+    let kinds = |messages: &[Value]| {
+        let (sent, ..) = lightened_body(messages).unwrap();
+        (
+            sent["messages"][0]["content"][0]["type"].clone(),
+            sent["messages"][2]["content"][0]["content"][0]["type"].clone(),
+        )
+    };
+    assert_eq!(kinds(&[asked.clone(), call("a"), seen("a", 1, 9_000)]), (json!("image"), json!("text")));
+    assert_eq!(kinds(&[asked, call("a"), seen("a", 1, 900)]), (json!("text"), json!("text")));
+}
+
+#[test]
+fn what_a_summary_stands_for_is_not_sent() {
+    let messages = [
+        json!({ "role": "user", "content": "a".repeat(90_000) }),
+        json!({ "role": "assistant", "content": "b" }),
+        json!({ "role": "user", "content": [picture(0, 6_000)] }),
+        json!({ "role": "assistant", "content": "c" }),
+        json!({ "role": "user", "content": [picture(1, 4_000)] }),
+    ];
+    let head = Head { upto: 1, text: "so far".into(), summary: String::new(), offloaded: Vec::new() };
+    let (level, tokens, edits) = (Level::Summary, Change::default(), Vec::new());
+    let active = Checkpoint { level, covers: 1, head: Some(head), edits, tokens };
+    let known = Known { active: Some(std::sync::Arc::new(active)), ..Known::default() };
+    let (sent, ..) = lightened_under(&messages, known).unwrap();
+    assert_eq!(sent["messages"][2]["content"][0]["type"], "text");
+    assert_eq!(sent["messages"][4]["content"][0]["type"], "image");
 }
 
 #[test]

@@ -71,16 +71,16 @@ fn thinking_is_signed_where_it_has_a_signature() {
         &json!({ "role": "assistant", "content": [thought("s"), thought(""), { "type": "redacted_thinking", "data": "xx" }] }),
     );
     assert_eq!(found.signed.len(), 2);
-    assert!(texts.iter().all(|(kind, _)| *kind == SlotKind::Reasoning));
+    // What is encrypted is counted by its bytes.
+    assert_eq!(
+        texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
+        [SlotKind::Reasoning, SlotKind::Reasoning, SlotKind::Other]
+    );
 }
 
 #[test]
 fn what_servers_did_and_what_is_unknown_is_opaque() {
     for block in [
-        json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": { "query": "q" } }),
-        json!({ "type": "web_search_tool_result", "tool_use_id": "s", "content": [{ "encrypted_content": "x" }] }),
-        json!({ "type": "mcp_tool_use", "id": "s", "name": "n", "server_name": "z", "input": {} }),
-        json!({ "type": "mcp_tool_result", "tool_use_id": "s", "content": [{ "type": "text", "text": "t" }] }),
         json!({ "type": "container_upload", "file_id": "f" }),
         json!({ "type": "of_tomorrow", "text": "t" }),
         json!({ "type": "compaction", "content": null }),
@@ -89,6 +89,20 @@ fn what_servers_did_and_what_is_unknown_is_opaque() {
         assert!(found.calls.is_empty() && found.results.is_empty() && found.media.is_empty(), "{block}");
         assert_eq!(texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [SlotKind::Other], "{block}");
         assert_eq!(found.standing, Standing::Plain);
+    }
+    for pair in [
+        [
+            json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": { "query": "q" } }),
+            json!({ "type": "web_search_tool_result", "tool_use_id": "s", "content": [{ "encrypted_content": "x" }] }),
+        ],
+        [
+            json!({ "type": "mcp_tool_use", "id": "s", "name": "n", "server_name": "z", "input": {} }),
+            json!({ "type": "mcp_tool_result", "tool_use_id": "s", "content": [{ "type": "text", "text": "t" }] }),
+        ],
+    ] {
+        let (found, texts) = facts(&json!({ "role": "assistant", "content": pair }));
+        assert!(found.calls.is_empty() && found.results.is_empty(), "{pair:?}");
+        assert_eq!(texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [SlotKind::Other; 2], "{pair:?}");
     }
 }
 
@@ -153,12 +167,117 @@ fn a_providers_compaction_is_a_boundary() {
     let user = |text: &str| json!({ "role": "user", "content": text });
     let text = body(&[user("a"), compacted, user("b")]);
     let conversation = reads(&text);
-    assert_eq!((conversation.lead.len(), conversation.items.len(), conversation.sight()), (2, 1, Sight::Whole));
-    // What answers a call behind it belongs to something that nobody may touch.
+    assert_eq!(counts(&conversation), (1, 1, 1));
+    // What answers a call in it goes with it; all else may be touched.
     let calls = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }, { "type": "tool_use", "id": "a", "name": "f", "input": {} }] });
     let answer = json!({ "role": "user", "content": [result("a", json!("r"))] });
-    let text = body(&[user("a"), calls, answer]);
-    assert_eq!(reads(&text).sight(), Sight::Partial);
+    let call = |id: &str| json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": id, "name": "f", "input": {} }] });
+    let next = json!({ "role": "user", "content": [result("b", json!("r"))] });
+    let text = body(&[user("a"), calls, answer, call("b"), next]);
+    let conversation = reads(&text);
+    assert_eq!((counts(&conversation), conversation.sight()), ((1, 2, 2), Sight::Whole));
+    assert_eq!(conversation.items[0].facts.calls[0].id, "b");
+}
+
+/// How much is superseded, leads and may be touched.
+fn counts(conversation: &Conversation) -> (usize, usize, usize) {
+    (conversation.superseded.len(), conversation.lead.len(), conversation.items.len())
+}
+
+#[test]
+fn what_precedes_changed_instructions_is_still_read() {
+    let change = json!({ "role": "system", "content": [{ "type": "mid_conv_system", "text": "t" }] });
+    let compacted = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }] });
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let text = body(&[user("a"), change.clone(), user("b")]);
+    assert_eq!(counts(&reads(&text)), (0, 2, 1));
+    let text = body(&[user("a"), change.clone(), compacted.clone(), user("b"), change, user("c")]);
+    assert_eq!(counts(&reads(&text)), (2, 3, 1));
+}
+
+#[test]
+fn what_is_superseded_costs_nothing() {
+    let compacted = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }] });
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let tokens = |first: &str| {
+        let text = body(&[user(first), compacted.clone(), user("b")]);
+        let conversation = reads(&text);
+        (crate::compact::tokens::bound(&conversation), crate::compact::tokens::Tokens::default().total(&conversation))
+    };
+    assert_eq!(tokens(&"word ".repeat(9_000)), tokens("a"));
+}
+
+#[test]
+fn what_a_server_has_not_answered_in_its_message_is_open() {
+    let call = json!({ "type": "server_tool_use", "id": "s", "name": "code_execution", "input": {} });
+    let answer = json!({ "type": "code_execution_tool_result", "tool_use_id": "s", "content": {} });
+    let says = |blocks: &[&Value]| facts(&json!({ "role": "assistant", "content": blocks })).0;
+    let (asked, answered, both) = (says(&[&call]), says(&[&answer]), says(&[&call, &answer]));
+    assert_eq!((asked.calls[0].id.as_str(), asked.calls[0].name.as_str()), ("s", "code_execution"));
+    assert_eq!((&answered.results[..], answered.role), (&["s".to_owned()][..], Role::Assistant));
+    assert!(asked.results.is_empty() && answered.calls.is_empty());
+    assert!(both.calls.is_empty() && both.results.is_empty());
+}
+
+#[test]
+fn the_provider_may_manage_the_history() {
+    let managed = |edits: &str| {
+        let body = format!(r#"{{"context_management":{edits},"messages":[{{"role":"user","content":"a"}}]}}"#);
+        reads(&body).fields.managed
+    };
+    let thinking = r#"{"type":"clear_thinking_20251015","keep":"all"}"#;
+    for form in ["compact_20260112", "clear_tool_uses_20250919"] {
+        assert!(managed(&format!(r#"{{"edits":[{thinking},{{"type":"{form}"}}]}}"#)), "{form}");
+    }
+    assert!(!managed(&format!(r#"{{"edits":[{thinking}]}}"#)));
+    assert!(!managed("null") && !managed("{}") && !managed(r#"{"edits":[]}"#));
+    let twice = r#"{"context_management":{},"context_management":{},"messages":[]}"#;
+    assert!(read(Dialect::Messages, twice.as_bytes(), &Memo::new(0), [0; 16]).is_err());
+}
+
+#[test]
+fn all_that_a_tool_is_given_counts() {
+    let of = |input: Value| {
+        facts(&json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "put", "input": input }] })).0.canonical
+    };
+    let inputs = [
+        json!({}),
+        json!({ "x": null }),
+        json!({ "cache_control": "no-store" }),
+        json!({ "x": [{ "cache_control": "no-store" }] }),
+        json!({ "x": [{ "cache_control": null }] }),
+        json!({ "x": [{}] }),
+    ];
+    let digests: std::collections::HashSet<_> = inputs.into_iter().map(of).collect();
+    assert_eq!(digests.len(), 6);
+}
+
+#[test]
+fn only_a_billing_block_and_nothing_else_does_not_count() {
+    let says = |block: Value| facts(&json!({ "role": "user", "content": [block] })).1.len();
+    let text = |text: &str| says(json!({ "type": "text", "text": text }));
+    assert_eq!(text("x-anthropic-billing-header: cc_version=2; cch=1;"), 0);
+    for typed in [
+        "x-anthropic-billing-header: what is this?",
+        "x-anthropic-billing-header: cch=1;\nNow fix the test;",
+        "x-anthropic-billing-header: cch=1; and now fix it;",
+        "x-anthropic-billing-header:",
+    ] {
+        assert_eq!(text(typed), 1, "{typed}");
+    }
+    assert_eq!(says(json!({ "type": "of_tomorrow", "text": "x-anthropic-billing-header: cch=1;" })), 1);
+}
+
+#[test]
+fn pictures_in_a_document_of_blocks_are_media() {
+    let picture = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "A".repeat(9_000) } });
+    let source = json!({ "type": "content", "content": [{ "type": "text", "text": "t" }, picture] });
+    let (found, texts) = facts(&json!({ "role": "user", "content": [{ "type": "document", "source": source }] }));
+    assert_eq!((found.media.len(), found.text_bytes < 300), (1, true));
+    assert_eq!(
+        texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
+        [SlotKind::Other, SlotKind::Media, SlotKind::Other]
+    );
 }
 
 #[test]

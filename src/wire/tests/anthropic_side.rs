@@ -97,7 +97,8 @@ fn warm_without_thinking(cut: usize, upto: usize) -> Option<Value> {
         )
     };
     let said = |role: &str| format!(r#"{{"role":"{role}","content":"a"}}"#);
-    let messages = [said("user"), call("a"), call("b"), said("assistant"), said("user"), call("c")].join(",");
+    let turns = [said("user"), call("a"), call("b"), said("assistant"), said("user"), call("c"), said("user")];
+    let messages = turns.join(",");
     let body = format!(r#"{{"max_tokens":9000,"model":"m","messages":[{messages}]}}"#);
     let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
     let edits = (0..upto).flat_map(|item| conversation.without_signed(item)).collect();
@@ -109,11 +110,16 @@ fn warm_without_thinking(cut: usize, upto: usize) -> Option<Value> {
 fn a_warm_call_does_not_end_in_a_loop_whose_thinking_was_left_out() {
     assert_eq!(warm_without_thinking(3, 5), None, "the loop would go on without its thinking");
     assert_eq!(warm_without_thinking(5, 5), None);
-    for (cut, upto) in [(3, 0), (6, 5), (7, 5), (9, 5)] {
+    assert_eq!(warm_without_thinking(10, 8), None, "what the user says behind results goes on with the loop");
+    for (cut, upto) in [(3, 0), (6, 5), (7, 5), (9, 5), (10, 5)] {
         let body = warm_without_thinking(cut, upto).unwrap();
         let blocks = body["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_array());
         let thinking = blocks.flatten().filter(|block| block["type"] == "thinking").count();
-        assert_eq!(thinking, [(3, 1), (6, 0), (7, 0), (9, 1)].iter().find(|(at, _)| *at == cut).unwrap().1, "{cut}");
+        assert_eq!(
+            thinking,
+            [(3, 1), (6, 0), (7, 0), (9, 1), (10, 1)].iter().find(|(at, _)| *at == cut).unwrap().1,
+            "{cut}"
+        );
         assert_eq!(body["messages"].as_array().unwrap().last().unwrap()["content"][0]["text"], "sum up");
     }
 }

@@ -60,6 +60,21 @@ fn changed_tools_and_instructions_go_along_with_the_head() {
     assert_eq!(conversation.fold_into(2, "h\n\n"), None);
 }
 
+/// A breakpoint may not stand behind one that is kept for a shorter time.
+#[test]
+fn the_head_takes_no_breakpoint_from_before_a_marked_change() {
+    let change = json!({ "type": "tool_addition", "x": 1 });
+    let body = body(&[
+        json!({ "role": "user", "content": [marked(text("a"), "1h")] }),
+        json!({ "role": "user", "content": [marked(change.clone(), "5m"), text("b")] }),
+        json!({ "role": "assistant", "content": [marked(text("c"), "5m")] }),
+    ]);
+    let conversation = conversation(&body);
+    let head = |upto| serde_json::from_str::<Value>(&conversation.head_message(upto, "h")).unwrap()["content"].take();
+    assert_eq!(head(2), json!([marked(change.clone(), "5m"), text("h")]));
+    assert_eq!(head(3), json!([marked(change, "5m"), marked(text("h"), "5m")]));
+}
+
 #[test]
 fn a_head_is_folded_in_front_of_a_user_message() {
     let result = json!({ "type": "tool_result", "tool_use_id": "a", "content": "r" });
@@ -117,6 +132,7 @@ fn the_providers_option_is_set_once() {
     assert_eq!(with(r#""thinking":{"type":"adaptive" },"#), Some(adaptive));
     assert_eq!(with(r#""thinking":{},"#), Some(json!({ "block_binding": option })));
     assert_eq!(with(r#""thinking":{"block_binding":{}},"#), None);
+    assert_eq!(with(r#""thinking":{"type":"disabled"},"#), None);
     assert_eq!(with(r#""thinking":null,"#), None);
     assert_eq!(with(""), None);
 }

@@ -297,12 +297,48 @@ fn nothing_across_a_compaction_item_counts() {
     let whole = body(&[user("x"), says("y"), compaction.clone(), reasoning("rs_1"), call("a"), output("a")]);
     let short = body(&[compaction, reasoning("rs_1"), call("a"), output("a")]);
     let (whole, short) = (responses(&whole), responses(&short));
-    assert_eq!((whole.lead.len(), short.lead.len()), (3, 1));
+    assert_eq!((whole.lead.len(), short.lead.len(), whole.superseded.len()), (1, 1, 2));
     assert!(whole.chain().eq(short.chain()));
     assert_eq!(whole.sight(), Sight::Whole);
-    // An output right behind it answers a call that nobody may touch.
-    let cut = body(&[user("x"), call("a"), json!({"type": "compaction", "encrypted_content": "e"}), output("a")]);
-    assert_eq!(responses(&cut).sight(), Sight::Partial);
+    // An output behind it that answers a call before it goes with it, whether the call is still there or not.
+    let compaction = json!({"type": "compaction", "encrypted_content": "e"});
+    let rest = [compaction, output("a"), call("b"), output("b"), user("z")];
+    let cut = body(&[&[user("x"), call("a")][..], &rest].concat());
+    for (text, superseded) in [(cut, 2), (body(&rest), 0)] {
+        let conversation = responses(&text);
+        assert_eq!(
+            (conversation.superseded.len(), conversation.lead.len(), conversation.items.len()),
+            (superseded, 2, 3)
+        );
+        assert_eq!(conversation.sight(), Sight::Whole);
+    }
+}
+
+#[test]
+fn what_the_provider_answered_within_an_item_is_no_open_result() {
+    let compaction = json!({"type": "compaction", "encrypted_content": "e"});
+    let served =
+        json!({"type": "mcp_call", "id": "m", "name": "n", "server_label": "l", "arguments": "{}", "output": "o"});
+    let text = body(&[user("x"), compaction, served, user("z")]);
+    let conversation = responses(&text);
+    assert_eq!((conversation.items.len(), conversation.sight()), (2, Sight::Whole));
+}
+
+#[test]
+fn all_that_a_tool_is_given_counts() {
+    let of = |kind: &str, key: &str, given: Value| {
+        let mut item = json!({"type": kind, "call_id": "c"});
+        item[key] = given;
+        let text = body(&[item]);
+        responses(&text).items[0].facts.canonical
+    };
+    for (kind, key) in
+        [("computer_call", "action"), ("apply_patch_call", "operation"), ("tool_search_call", "arguments")]
+    {
+        let [none, null, mark] =
+            [json!({}), json!({"x": null}), json!({"cache_control": 1})].map(|given| of(kind, key, given));
+        assert!(none != null && none != mark && null != mark, "{kind}");
+    }
 }
 
 #[test]
