@@ -9,8 +9,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::hold::{STREAM_BYTES, Told, told_of};
+use super::super::hold::{STREAM_BYTES, Sent as Body, Told, told_of};
 use super::super::observe::Watch;
+use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use crate::wire::overflow::Verdict;
 
@@ -26,16 +27,6 @@ pub struct Sent {
     held_bytes: usize,
     /// When the answer began.
     pub since: Option<Instant>,
-}
-
-/// Which attempt is out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attempt {
-    First,
-    /// A shorter body, after the provider found the first one too long.
-    Shorter,
-    /// The client's own body, after a refusal of a rewritten one.
-    Original,
 }
 
 /// What goes on.
@@ -94,16 +85,14 @@ impl Sent {
         expected && self.held_bytes <= STREAM_BYTES
     }
 
-    fn judge(&self, verdict: Verdict, status: Option<u64>) -> Step {
-        let refused = matches!(status, Some(400 | 422)) && self.work.pieces.is_some();
-        match self.attempt {
-            Attempt::First if verdict != Verdict::Other && self.work.recovers() => Step::Mend(verdict),
-            Attempt::First if refused => Step::Original,
-            // A rate limit or a failure says nothing of the request: the client is to see it and wait.
-            Attempt::Shorter if !matches!(status, Some(429 | 500..=599)) => {
-                Step::FirstError { condemned: refused || verdict != Verdict::Other }
-            }
-            Attempt::First | Attempt::Shorter | Attempt::Original => Step::Failed,
+    fn judge(&self, verdict: Verdict, status: Option<u16>) -> Step {
+        let sent = if self.work.pieces.is_some() { Body::Rewritten } else { Body::Original };
+        let refusal = Refusal { verdict, status, sent, recovers: self.work.recovers() };
+        match next(self.attempt, refusal) {
+            Next::Relay => Step::Failed,
+            Next::Shorten(verdict) => Step::Mend(verdict),
+            Next::Original => Step::Original,
+            Next::FirstRefusal { condemned } => Step::FirstError { condemned },
         }
     }
 
@@ -116,9 +105,9 @@ impl Sent {
 }
 
 /// The status that an error event names; an invalid request is one of 400.
-pub fn status(text: &[u8]) -> Option<u64> {
+pub fn status(text: &[u8]) -> Option<u16> {
     let event: Value = serde_json::from_slice(text).ok()?;
-    let told = |pointer: &&str| event.pointer(pointer).and_then(Value::as_u64);
+    let told = |pointer: &&str| u16::try_from(event.pointer(pointer)?.as_u64()?).ok();
     let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
     let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
         "invalid_request_error" => Some(400),

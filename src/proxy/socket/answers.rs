@@ -1,0 +1,159 @@
+//! What becomes of an answer that is held back on a socket.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::super::learning;
+use super::super::observe::Ending;
+use super::super::outcome::Outcome;
+use super::super::second::Attempt;
+use super::super::work::Work;
+use super::Socket;
+use super::turn::{Sent, Step, Turn, is_last, status};
+use crate::wire::overflow::Verdict;
+
+impl Socket {
+    /// Takes the step that the event `text` asks for.
+    pub(super) fn take(&mut self, step: Step, text: &[u8]) {
+        let Turn::Holding(mut sent) = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        match step {
+            Step::Hold => self.turn = Turn::Holding(sent),
+            Step::Answered => {
+                self.answered(sent);
+                self.observe(text);
+            }
+            Step::Failed => {
+                if sent.attempt == Attempt::Shorter {
+                    self.shard.proxy.metrics.recovery_ended("refused");
+                }
+                self.failed(&sent, status(text));
+                self.send_client(sent.take_held());
+            }
+            Step::Mend(verdict) => self.mend(*sent, verdict),
+            Step::Original => {
+                let upstream = &*sent.work.origin.upstream;
+                tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
+                let refusal = sent.take_held();
+                sent.work.send_original();
+                let Sent { raw, work, .. } = *sent;
+                self.send(Sent::new(raw, work, Attempt::Original, refusal));
+            }
+            Step::FirstError { condemned } => {
+                if condemned && sent.work.activated.is_some() {
+                    self.quarantine(&sent);
+                }
+                self.shard.proxy.metrics.recovery_ended("failed");
+                self.failed(&sent, Some(400));
+                self.send_client(sent.refusal);
+            }
+        }
+    }
+
+    /// The provider took the request: all that was held goes to the client, and what follows is observed.
+    fn answered(&mut self, mut sent: Box<Sent>) {
+        match sent.attempt {
+            Attempt::First => {}
+            Attempt::Shorter => self.shard.proxy.metrics.recovery_ended("recovered"),
+            Attempt::Original => self.quarantine(&sent),
+        }
+        if let Some(record) = &mut self.record {
+            record.status = StatusCode::OK.as_u16();
+            record.compacted(&sent.work);
+        }
+        self.send_client(sent.take_held());
+        let watch = learning::of_call(&self.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
+        self.turn = Turn::Answering { open: 1, watch };
+    }
+
+    /// An error goes to the client.
+    fn failed(&mut self, sent: &Sent, status: Option<u16>) {
+        if let (Some(compactor), Some(status)) = (&self.shard.proxy.compactor, status) {
+            let origin = &sent.work.origin;
+            let now = std::time::Instant::now();
+            compactor.breaker.observe(origin.tenant, &origin.upstream, (status, &HeaderMap::new()), now);
+        }
+        self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+    }
+
+    /// Closes the account of the request that was out.
+    fn close(&mut self, status: u16) {
+        if let Some(mut record) = self.record.take() {
+            record.status = status;
+            record.close(Outcome::Relayed);
+        }
+    }
+
+    fn quarantine(&self, sent: &Sent) {
+        if let Some(compactor) = &self.shard.proxy.compactor {
+            compactor.quarantine(&sent.work);
+        }
+    }
+
+    /// Begins to make a shorter body.
+    fn mend(&mut self, mut sent: Sent, verdict: Verdict) {
+        let (shard, refusal) = (Arc::clone(&self.shard), sent.take_held());
+        let Sent { raw, mut work, .. } = sent;
+        // Only what recovery itself activates is given up should that be refused too.
+        work.activated = None;
+        let mending = tokio::spawn(async move {
+            let compactor = shard.proxy.compactor.as_ref()?;
+            compactor.recover(&mut work, verdict).await.then_some(work)
+        });
+        self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
+    }
+
+    pub(super) fn mended(&mut self, work: Option<Box<Work>>) {
+        let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        match work {
+            Some(work) => self.send(Sent::new(raw, work, Attempt::Shorter, refusal)),
+            None => {
+                self.shard.proxy.metrics.recovery_ended("hopeless");
+                self.close(StatusCode::BAD_REQUEST.as_u16());
+                self.send_client(refusal);
+            }
+        }
+    }
+
+    /// Holds nothing back any longer: what is out is taken for answered.
+    pub(super) fn let_pass(&mut self) {
+        match std::mem::replace(&mut self.turn, Turn::Passing) {
+            Turn::Holding(sent) => self.answered(sent),
+            Turn::Mending { refusal, .. } => self.send_client(refusal),
+            turn => self.turn = turn,
+        }
+    }
+
+    /// The upstream says no more: a second attempt that came to nothing leaves the first one's error.
+    pub(super) fn break_off(&mut self) {
+        match std::mem::replace(&mut self.turn, Turn::Passing) {
+            Turn::Holding(mut sent) => match sent.attempt {
+                Attempt::First => self.send_client(sent.take_held()),
+                Attempt::Shorter | Attempt::Original => self.send_client(sent.refusal),
+            },
+            Turn::Mending { refusal, .. } => self.send_client(refusal),
+            turn @ Turn::Looking { .. } => self.turn = turn,
+            Turn::Answering { .. } | Turn::Passing => {}
+        }
+    }
+
+    /// Shows an answer's event to its observer.
+    pub(super) fn observe(&mut self, text: &[u8]) {
+        let Turn::Answering { open, watch } = &mut self.turn else { return };
+        if let Some(watch) = watch {
+            watch.see(&[b"data: ", text, b"\n\n"].concat().into());
+        }
+        if !is_last(text) {
+            return;
+        }
+        if let Some(watch) = watch.take() {
+            watch.end(Ending::Complete);
+        }
+        *open = open.saturating_sub(1);
+        if *open == 0 {
+            self.turn = Turn::Passing;
+            self.close(StatusCode::OK.as_u16());
+        }
+    }
+}
