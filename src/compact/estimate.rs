@@ -4,7 +4,7 @@ use crate::wire::{Conversation, Item, Slot, SlotKind, Standing};
 
 use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
-use super::tokens::PER_MESSAGE;
+use super::tokens::{PER_MESSAGE, bound_of};
 use super::{binding, cuts};
 
 /// Upper bound of [`total`]'s `after`, from bytes alone: no text is looked at.
@@ -14,14 +14,13 @@ pub fn bound(situation: &Situation) -> u64 {
     let items = conversation.items.iter().skip(active.map_or(0, |checkpoint| checkpoint.covers));
     let open = items.map(|item| match known.evictions.get(&item.chain) {
         Some(eviction) => eviction.tokens.after,
-        None => {
-            let media: u64 = item.facts.media.iter().map(|media| u64::from(media.tokens)).sum();
-            item.facts.text_bytes as u64 + media + PER_MESSAGE
-        }
+        None => bound_of(&item.facts),
     });
     let lead =
         conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
-    active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + lead.sum::<u64>() + PER_MESSAGE
+    let settled = conversation.settled.iter().map(|item| bound_of(&item.facts));
+    let beside = lead.chain(settled).sum::<u64>() + PER_MESSAGE;
+    active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + beside
 }
 
 /// Tokens of the whole request, before and after the known rewrites. Counts what was not counted yet.

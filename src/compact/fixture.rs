@@ -111,6 +111,7 @@ impl Chat {
             body: &self.body,
             fields,
             lead: self.lead.clone(),
+            settled: Vec::new(),
             superseded: Vec::new(),
             items: self.items.clone(),
         }

@@ -185,6 +185,7 @@ fn replaced<'b>(conversation: &Conversation<'b>, upto: usize) -> Conversation<'b
         body: conversation.body,
         fields: conversation.fields.clone(),
         lead: conversation.lead.clone(),
+        settled: conversation.settled.clone(),
         superseded: Vec::new(),
         items,
     }

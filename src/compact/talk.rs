@@ -198,6 +198,7 @@ impl Talk {
             body: Box::leak(body.into_bytes().into_boxed_slice()),
             fields,
             lead,
+            settled: Vec::new(),
             superseded: Vec::new(),
             items,
         }

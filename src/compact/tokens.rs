@@ -48,15 +48,15 @@ enum Vocabulary {
 
 /// Upper bound of [`Tokens::total`] from lengths alone: a token has at least one byte.
 pub fn bound(conversation: &Conversation<'_>) -> u64 {
-    let items = (0..conversation.items.len()).map(|i| item_bound(conversation, i));
+    let items = conversation.items.iter().chain(&conversation.settled).map(|item| bound_of(&item.facts));
     let lead = conversation.lead.iter().map(|span| span.len() as u64 + PER_MESSAGE);
     let overhead = conversation.fields.overhead.iter().map(|span| span.len() as u64);
     items.chain(lead).chain(overhead).fold(PRIMER, u64::saturating_add)
 }
 
-fn item_bound(conversation: &Conversation<'_>, i: usize) -> u64 {
-    let Some(item) = conversation.items.get(i) else { return 0 };
-    item.facts.text_bytes as u64 + media(&item.facts) + PER_MESSAGE
+/// Upper bound of an item's tokens.
+pub fn bound_of(facts: &Facts) -> u64 {
+    facts.text_bytes as u64 + media(facts) + PER_MESSAGE
 }
 
 fn media(facts: &Facts) -> u64 {
@@ -132,7 +132,7 @@ impl Tokens {
             Vocabulary::Cl100k => {
                 let hash = hash(conversation.raw(i), self.vocabulary);
                 let texts = spans().count(hash, || self.measure_texts(conversation, i));
-                (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+                (texts + media(&item.facts) + PER_MESSAGE).min(bound_of(&item.facts))
             }
         }
     }
@@ -143,12 +143,16 @@ impl Tokens {
         range.map(|i| self.count_item(conversation, i)).sum()
     }
 
-    /// Tokens of what is sent beside the items: leading system messages, tools, schemas.
+    /// Tokens of what is read beside the items: leading system messages, what is settled, tools, schemas.
     pub fn overhead(&self, conversation: &Conversation<'_>) -> u64 {
         let lead =
             conversation.lead.iter().map(|span| self.count_span(conversation.body, span, lead_text) + PER_MESSAGE);
         let other = conversation.fields.overhead.iter().map(|span| self.count_span(conversation.body, span, |_| None));
-        lead.chain(other).sum()
+        let settled = match conversation.settled.len() {
+            0 => 0,
+            count => self.count_items(&conversation.settled_alone(), 0..count),
+        };
+        lead.chain(other).sum::<u64>() + settled
     }
 
     /// Input tokens of the whole request, as it stands in the body.
@@ -159,7 +163,7 @@ impl Tokens {
     fn measure_item(&self, conversation: &Conversation<'_>, i: usize) -> u64 {
         let Some(item) = conversation.items.get(i) else { return 0 };
         let texts = self.measure_texts(conversation, i);
-        (texts + media(&item.facts) + PER_MESSAGE).min(item_bound(conversation, i))
+        (texts + media(&item.facts) + PER_MESSAGE).min(bound_of(&item.facts))
     }
 
     fn measure_texts(&self, conversation: &Conversation<'_>, i: usize) -> u64 {

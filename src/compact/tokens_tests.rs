@@ -150,8 +150,15 @@ fn other_slots() {
     };
     let item = Item { span: 0..body.len(), facts: Arc::new(facts), chain: [0; 32] };
     let (fields, lead) = (Default::default(), Vec::new());
-    let conversation =
-        Conversation { dialect: Dialect::Chat, body, fields, lead, superseded: Vec::new(), items: vec![item] };
+    let conversation = Conversation {
+        dialect: Dialect::Chat,
+        body,
+        fields,
+        lead,
+        settled: Vec::new(),
+        superseded: Vec::new(),
+        items: vec![item],
+    };
     let spelt = exact("some words") + exact(r#""\ud800 hi""#);
     assert_eq!(Tokens::default().count_item(&conversation, 0), 3 + spelt + 4);
 }

@@ -43,12 +43,13 @@ pub struct Conversation<'b> {
     /// The whole decoded body.
     pub body: &'b [u8],
     pub fields: Fields,
-    /// Byte ranges of what precedes the items and is read by the model: the leading system and developer
-    /// messages, and what no strategy may touch for a boundary behind it. Outside the chain, never touched.
+    /// Byte ranges of the leading system/developer messages: outside the chain, never touched.
     pub lead: Vec<Range<usize>>,
+    /// What no strategy may touch for a boundary in or behind it, but the model still reads: outside the chain.
+    pub settled: Vec<Item>,
     /// Byte ranges of what a provider's compaction stands for: sent, but ignored (R10, A19). Never touched.
     pub superseded: Vec<Range<usize>>,
-    /// The conversation behind the lead, in order.
+    /// The conversation behind all that, in order.
     pub items: Vec<Item>,
 }
 
@@ -241,6 +242,18 @@ impl Conversation<'_> {
         let calls = before.flat_map(|item| item.facts.calls.iter().rev());
         let by_id = calls.clone().find(|call| !call.id.is_empty() && call.id == id);
         by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
+    }
+
+    /// What is settled, as if it were all of a conversation.
+    pub fn settled_alone(&self) -> Self {
+        Self {
+            items: self.settled.clone(),
+            fields: Fields::default(),
+            lead: Vec::new(),
+            settled: Vec::new(),
+            superseded: Vec::new(),
+            ..*self
+        }
     }
 
     /// Whether all of the history that may be touched is here.

@@ -116,8 +116,8 @@ fn behind<'b>(
         member(dialect, &mut fields, body, (&key, span))?;
     }
     cursor.end()?;
-    let (lead, superseded) = (opening.lead.clone(), Vec::new());
-    Ok(Conversation { dialect, body, fields, lead, superseded, items })
+    let (lead, settled, superseded) = (opening.lead.clone(), Vec::new(), Vec::new());
+    Ok(Conversation { dialect, body, fields, lead, settled, superseded, items })
 }
 
 /// Reads up to the first item.
@@ -192,18 +192,18 @@ fn text(dialect: Dialect, cursor: &Cursor<'_>, span: Range<usize>) -> Result<Ite
     Ok(Item { span, facts, chain })
 }
 
-/// What precedes the last boundary belongs to the lead, with the results behind it that answer calls before it:
-/// the chain starts there. What a compaction stands for is no lead but for the settings in it.
+/// What precedes the last boundary is settled, with the results behind it that answer calls before it: the chain
+/// starts there. What a compaction stands for is superseded, but for the settings in it.
 fn from_boundary(mut conversation: Conversation<'_>) -> Conversation<'_> {
     let is = |item: &Item, standing| item.facts.standing == standing;
     let is_boundary = |item: &Item| is(item, Standing::Boundary) || is(item, Standing::Compaction);
     let Some(last) = conversation.items.iter().rposition(is_boundary) else { return conversation };
     let compaction = conversation.items.iter().rposition(|item| is(item, Standing::Compaction)).unwrap_or(0);
-    let tail = conversation.items.split_off(lead_end(&conversation.items, last + 1));
+    let tail = conversation.items.split_off(settled_end(&conversation.items, last + 1));
     for (index, item) in conversation.items.drain(..).enumerate() {
         match index < compaction && item.facts.standing != Standing::Kept {
             true => conversation.superseded.push(item.span),
-            false => conversation.lead.push(item.span),
+            false => conversation.settled.push(item),
         }
     }
     let mut chain = chain_start(conversation.dialect);
@@ -214,9 +214,9 @@ fn from_boundary(mut conversation: Conversation<'_>) -> Conversation<'_> {
     conversation
 }
 
-/// Where the lead ends if it has the first `end` items: behind the last that answers a call in it. Calls may be
-/// gone from before a compaction: a result right behind the lead that answers nothing belongs to it too.
-fn lead_end(items: &[Item], mut end: usize) -> usize {
+/// Where what is settled ends if it has the first `end` items: behind the last that answers a call in it. Calls may
+/// be gone from before a compaction: a result right behind it that answers nothing belongs to it too.
+fn settled_end(items: &[Item], mut end: usize) -> usize {
     let mut callers: HashMap<&str, usize> = HashMap::new();
     for (index, item) in items.iter().enumerate() {
         for call in &item.facts.calls {

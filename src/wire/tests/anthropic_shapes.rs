@@ -179,9 +179,9 @@ fn a_providers_compaction_is_a_boundary() {
     assert_eq!(conversation.items[0].facts.calls[0].id, "b");
 }
 
-/// How much is superseded, leads and may be touched.
+/// How much is superseded, settled and may be touched.
 fn counts(conversation: &Conversation) -> (usize, usize, usize) {
-    (conversation.superseded.len(), conversation.lead.len(), conversation.items.len())
+    (conversation.superseded.len(), conversation.settled.len(), conversation.items.len())
 }
 
 #[test]
@@ -205,6 +205,18 @@ fn what_is_superseded_costs_nothing() {
         (crate::compact::tokens::bound(&conversation), crate::compact::tokens::Tokens::default().total(&conversation))
     };
     assert_eq!(tokens(&"word ".repeat(9_000)), tokens("a"));
+}
+
+#[test]
+fn pictures_that_are_settled_are_no_text() {
+    let calls = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }, { "type": "tool_use", "id": "a", "name": "f", "input": {} }] });
+    let picture = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "A1b2".repeat(9_000) } });
+    let answer = json!({ "role": "user", "content": [result("a", json!([picture]))] });
+    let text = body(&[calls, answer, json!({ "role": "assistant", "content": "b" })]);
+    let conversation = reads(&text);
+    assert_eq!(counts(&conversation), (0, 2, 1));
+    let total = crate::compact::tokens::Tokens::default().total(&conversation);
+    assert!(total > 1_105 && total < 1_400, "{total}");
 }
 
 #[test]

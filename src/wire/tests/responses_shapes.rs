@@ -297,7 +297,7 @@ fn nothing_across_a_compaction_item_counts() {
     let whole = body(&[user("x"), says("y"), compaction.clone(), reasoning("rs_1"), call("a"), output("a")]);
     let short = body(&[compaction, reasoning("rs_1"), call("a"), output("a")]);
     let (whole, short) = (responses(&whole), responses(&short));
-    assert_eq!((whole.lead.len(), short.lead.len(), whole.superseded.len()), (1, 1, 2));
+    assert_eq!((whole.settled.len(), short.settled.len(), whole.superseded.len()), (1, 1, 2));
     assert!(whole.chain().eq(short.chain()));
     assert_eq!(whole.sight(), Sight::Whole);
     // An output behind it that answers a call before it goes with it, whether the call is still there or not.
@@ -307,7 +307,7 @@ fn nothing_across_a_compaction_item_counts() {
     for (text, superseded) in [(cut, 2), (body(&rest), 0)] {
         let conversation = responses(&text);
         assert_eq!(
-            (conversation.superseded.len(), conversation.lead.len(), conversation.items.len()),
+            (conversation.superseded.len(), conversation.settled.len(), conversation.items.len()),
             (superseded, 2, 3)
         );
         assert_eq!(conversation.sight(), Sight::Whole);
