@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::wire::{Conversation, Dialect, Facts, Role, SlotKind};
+use crate::wire::{Conversation, Facts, Role, SlotKind};
 
 /// A call and the result that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
 /// Whether item `i` goes on with the answer before it: in Messages the two are one (A5), as where the model paused (A4).
 fn answers_on(conversation: &Conversation<'_>, i: usize) -> bool {
     let before = i.checked_sub(1).and_then(|before| conversation.items.get(before));
-    conversation.dialect == Dialect::Messages && before.is_some_and(|item| item.facts.role == Role::Assistant)
+    conversation.dialect.joins_answers() && before.is_some_and(|item| item.facts.role == Role::Assistant)
 }
 
 /// First item of the model's last turn, if only results follow it: a call before it that has no result gets none.

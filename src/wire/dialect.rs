@@ -53,6 +53,11 @@ impl Dialect {
         }
     }
 
+    /// Whether answers that follow each other are one to the provider (A5).
+    pub fn joins_answers(self) -> bool {
+        self == Self::Messages
+    }
+
     /// The member that holds the conversation.
     pub fn array(self) -> &'static str {
         match self {

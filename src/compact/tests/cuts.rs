@@ -191,7 +191,7 @@ fn answers_that_follow_each_other_are_one_in_messages() {
     let of = |messages: &[serde_json::Value]| {
         let body = serde_json::json!({ "model": "m", "messages": messages }).to_string();
         let memo = crate::wire::memo::Memo::new(0);
-        groups(&crate::wire::read(Dialect::Messages, body.as_bytes(), &memo, [0; 16]).unwrap())
+        groups(&crate::wire::read(crate::wire::Dialect::Messages, body.as_bytes(), &memo, [0; 16]).unwrap())
     };
     // Code that a server runs calls the client's tool, and is answered two messages later.
     let mut asks = call("server_tool_use", "s");
