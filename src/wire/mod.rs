@@ -21,6 +21,7 @@ mod prefixes;
 pub mod reading;
 mod responses_item;
 mod responses_side;
+pub mod rounds;
 pub mod scan;
 pub mod side;
 pub mod splice;
