@@ -5,6 +5,7 @@ mod commits;
 mod durability;
 mod failures;
 mod isolation;
+mod log;
 mod sweeping;
 
 use std::path::Path;
