@@ -20,6 +20,7 @@ pub mod local;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
@@ -57,15 +58,14 @@ use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
-use self::local::{MAX_PAGES, PerSecond, READS_A_SECOND};
 use self::observe::Watch;
 use self::outcome::{Outcome, Record};
+use self::reading::Reading;
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
 use self::work::Work;
-use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -81,8 +81,8 @@ pub struct Proxy {
     pub compactor: Option<Compactor>,
     /// How long the beginning of an answer is held back at most.
     pub hold_time: Duration,
-    reads: PerSecond,
-    pages: Workers,
+    /// `None` where there is no store.
+    pub reading: Option<Arc<Reading>>,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -129,9 +129,9 @@ impl Proxy {
         let budget = Budget::new(config.server.max_buffered_bytes);
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
-        let (reads, pages) = (PerSecond::new(READS_A_SECOND), Workers::new(MAX_PAGES));
+        let reading = compactor.as_ref().map(|on| Arc::new(Reading::new(Arc::clone(&on.store), Arc::clone(&budget))));
         let hold_time = HOLD_TIME;
-        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, pages, routes, dialing }))
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reading, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {

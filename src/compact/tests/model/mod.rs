@@ -82,6 +82,7 @@ pub fn strategies(choice: usize) -> Strategies {
         compaction: (!off(3)).then_some(compaction),
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
     }
 }
 
