@@ -239,6 +239,6 @@ mod tests {
         let waits = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
         assert!(waits);
         drop(place);
-        second.await.unwrap();
+        let _second = second.await.unwrap();
     }
 }
