@@ -22,6 +22,7 @@ mod prefixes;
 pub mod reading;
 mod responses_item;
 mod responses_side;
+pub mod rounds;
 pub mod scan;
 pub mod shape;
 pub mod side;
