@@ -1,28 +1,33 @@
 //! The reserved prefix: what the proxy answers itself on its proxy port.
 
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::Proxy;
 use super::reading::Unread;
 use super::reply::{self, ReplyBody};
+use super::{Proxy, mcp};
 use crate::compact::TextId;
 use crate::compact::page::{Query, QueryError, lines};
 
 /// Requests below it never go upstream.
 pub const PREFIX: &str = "/_compactproxy/";
 const EVICTED: &str = "/_compactproxy/evicted/";
+
 /// Whether a path is the proxy's own.
 pub fn is_own(path: &str) -> bool {
     path.starts_with(PREFIX) || path == PREFIX.trim_end_matches('/')
 }
 
 /// Answers a request for the proxy itself.
-pub async fn serve(proxy: &Proxy, method: &Method, uri: &Uri) -> Response<ReplyBody> {
-    let Some(id) = uri.path().strip_prefix(EVICTED) else {
-        return refuse(StatusCode::NOT_FOUND, "there is nothing here");
-    };
+pub async fn serve(proxy: &Proxy, request: Request<Incoming>) -> Response<ReplyBody> {
+    let nothing = || refuse(StatusCode::NOT_FOUND, "there is nothing here");
+    if request.uri().path() == mcp::PATH {
+        return mcp::serve(proxy, request).await.unwrap_or_else(nothing);
+    }
+    let (method, uri) = (request.method(), request.uri());
+    let Some(id) = uri.path().strip_prefix(EVICTED) else { return nothing() };
     if !matches!(*method, Method::GET | Method::HEAD) {
         return refuse(StatusCode::METHOD_NOT_ALLOWED, "removed texts can only be read");
     }

@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod laid;
 pub mod learning;
 pub mod local;
+pub mod mcp;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
@@ -164,7 +165,7 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
     let mut record = Record::open(Arc::clone(&shard));
     if local::is_own(request.uri().path()) {
         record.close(Outcome::Local);
-        return local::serve(&shard.proxy, request.method(), request.uri()).await;
+        return Box::pin(local::serve(&shard.proxy, request)).await;
     }
     let asked = route::error_dialect(request.uri().path());
     let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {

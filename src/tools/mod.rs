@@ -5,4 +5,5 @@ pub mod arguments;
 pub mod definitions;
 pub mod execution;
 pub mod matches;
+pub mod mcp;
 pub mod page;
