@@ -153,6 +153,14 @@ tables! {
         upstream: String,
         summary_prompt_file: PromptFile,
         offload_before_compact: bool,
+        flush_before_compact: bool,
+    }
+
+    /// `[memory]`
+    MemoryKeys {
+        consolidate_gap: Duration,
+        max_tokens: NonZeroUsize,
+        archive_after: Duration,
     }
 
     /// `[overflow_recovery]`
@@ -204,6 +212,7 @@ pub struct Sections {
     pub compaction: Section<CompactionKeys>,
     pub recovery: Section<RecoveryKeys>,
     pub anthropic: Section<AnthropicKeys>,
+    pub memory: Section<MemoryKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -227,8 +236,8 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 6] =
-    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic"];
+pub const SECTIONS: [&str; 7] =
+    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic", "memory"];
 
 /// The other tables at the file's top level.
 pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
@@ -260,6 +269,7 @@ impl Sections {
             compaction: self.compaction.over(&base.compaction),
             recovery: self.recovery.over(&base.recovery),
             anthropic: self.anthropic.over(&base.anthropic),
+            memory: self.memory.over(&base.memory),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -272,6 +282,7 @@ impl Sections {
             "compaction" => self.compaction.read(entry, problems),
             "overflow_recovery" => self.recovery.read(entry, problems),
             "anthropic" => self.anthropic.read(entry, problems),
+            "memory" => self.memory.read(entry, problems),
             _ => {}
         }
     }
@@ -285,6 +296,7 @@ impl Sections {
             "compaction" => self.compaction.on = off,
             "overflow_recovery" => self.recovery.on = off,
             "anthropic" => self.anthropic.on = off,
+            "memory" => self.memory.on = off,
             _ => {}
         }
     }
