@@ -21,6 +21,7 @@ fn compaction() -> CompactionSettings {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: true,
+        flush_before_compact: true,
     }
 }
 
@@ -59,6 +60,7 @@ fn all() -> Strategies {
         recovery: true,
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        memory: None,
     }
 }
 
@@ -180,6 +182,7 @@ prop_compose! {
             recovery: false,
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            memory: None,
         }
     }
 }

@@ -6,14 +6,14 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
-    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys, Section,
-    Sections, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys,
+    Section, Sections, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
 use super::{
-    Auto, CompactionSettings, Config, EvictionSettings, Keep, MemorySettings, Policy, PruneSettings, Server, State, TruncateSettings,
-    Upstream, WindowRule,
+    Auto, CompactionSettings, Config, EvictionSettings, Keep, MemorySettings, Policy, PruneSettings, Server, State,
+    TruncateSettings, Upstream, WindowRule,
 };
 
 /// A value that is always there.

@@ -7,8 +7,8 @@ mod overrides;
 use std::collections::BTreeSet;
 
 use super::raw::{
-    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, OTHERS, PruneKeys, RecoveryKeys,
-    SECTIONS, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, OTHERS, PruneKeys,
+    RecoveryKeys, SECTIONS, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::*;
 
@@ -46,7 +46,7 @@ fn uncommented() -> String {
         rest.contains(" = ") && !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
     };
     let line = |line: &'static str| match line.strip_prefix("# ") {
-        Some(rest) if rest.starts_with("[[") || is_key(rest) => rest,
+        Some(rest) if rest.starts_with('[') || is_key(rest) => rest,
         _ => line,
     };
     SHIPPED.lines().map(line).collect::<Vec<_>>().join("\n")
@@ -79,6 +79,7 @@ fn the_shipped_file_names_every_key_and_no_other() {
         CompactionKeys::NAMES,
         RecoveryKeys::NAMES,
         AnthropicKeys::NAMES,
+        MemoryKeys::NAMES,
         WindowKeys::NAMES,
         MatchKeys::NAMES,
         HeaderKeys::NAMES,
@@ -121,6 +122,7 @@ fn every_combination_of_sections_stands_for_itself() {
             recovery: is_on(3),
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            memory: parse("[memory]").strategies.memory.clone().filter(|_| is_on(6)),
         };
         assert_eq!(*config.strategies, expected, "{text}");
         assert_same(&parse(&config.to_string()), &config);

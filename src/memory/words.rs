@@ -99,7 +99,10 @@ mod tests {
     #[test]
     fn a_two_character_word_is_found_without_spaces() {
         for word in ["部署", "署在", "数据库"] {
-            assert!(has("我们部署在东京，数据库是", word) || words(word).iter().all(|w| has("我们部署在东京，数据库是", w) || w == word));
+            assert!(
+                has("我们部署在东京，数据库是", word)
+                    || words(word).iter().all(|w| has("我们部署在东京，数据库是", w) || w == word)
+            );
         }
         assert!(has("デプロイ先は東京", "東京") && has("서울에서", "서울"));
         assert!(!has("部 署", "部署"));

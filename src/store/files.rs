@@ -63,6 +63,16 @@ pub enum MemoryError {
     Agent,
 }
 
+/// What takes a file's place.
+#[derive(Clone)]
+pub struct Rewrite {
+    pub content: String,
+    /// The version that the file has to have; 0: there must be none.
+    pub expected: u64,
+    /// Day's files, and how many of their bytes the content has taken in.
+    pub merged: Vec<(MemoryPath, usize)>,
+}
+
 /// Whose files are meant.
 #[derive(Debug, Clone)]
 pub(super) struct Keeper {
@@ -71,12 +81,11 @@ pub(super) struct Keeper {
 }
 
 /// One change, in one transaction.
-#[derive(Debug)]
 pub(super) enum Change {
     /// Adds to a file, as the outcome of a flush where one is named: only if that still waits.
     Append { to: Option<(MemoryPath, String)>, flush: Option<i64> },
-    /// Writes a file anew. `expected`: the version it has now, 0 where there is none.
-    Replace { path: MemoryPath, content: String, expected: u64, merged: Vec<(MemoryPath, usize)> },
+    /// Writes a file anew.
+    Replace { path: MemoryPath, rewrite: Rewrite },
     /// Puts a flush off until `due` (unix seconds).
     Delay { flush: i64, due: i64 },
     /// Moves the files of earlier days to the archive.
@@ -147,21 +156,12 @@ impl Store {
         self.change_memory(tenant, agent, change).await
     }
 
-    /// Writes a file anew if it still has the version `expected` (0: if there is none); the content before is kept
-    /// beside it. `merged`: how much of which day's file it has taken in. Gives the new version.
+    /// Writes a file anew if it is still as expected; the content before is kept beside it. Gives the new version.
     ///
     /// # Errors
     /// As [`append_memory`](Self::append_memory), and [`MemoryError::Stale`].
-    pub async fn replace_memory(
-        &self,
-        (tenant, agent): (&Tenant, &str),
-        path: MemoryPath,
-        content: &str,
-        expected: u64,
-        merged: Vec<(MemoryPath, usize)>,
-    ) -> Changed {
-        let change = Change::Replace { path, content: content.to_owned(), expected, merged };
-        self.change_memory(tenant, agent, change).await
+    pub async fn replace_memory(&self, tenant: &Tenant, agent: &str, path: MemoryPath, rewrite: Rewrite) -> Changed {
+        self.change_memory(tenant, agent, Change::Replace { path, rewrite }).await
     }
 
     /// Moves the files of days before `before` to the archive. Gives how many.
@@ -197,7 +197,7 @@ pub(super) async fn apply(
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let changed = match change {
         Change::Append { to, flush } => append(&mut transaction, keeper, (to.as_ref(), *flush), now).await?,
-        Change::Replace { path, content, expected, merged } => {
+        Change::Replace { path, rewrite: Rewrite { content, expected, merged } } => {
             let replaced = put(&mut transaction, (keeper, *path), content, (Some(*expected), now)).await?;
             for (day, bytes) in merged.iter().filter(|_| replaced.is_ok()) {
                 take_in(&mut transaction, (keeper, *day), *bytes).await?;
@@ -330,7 +330,8 @@ pub(super) async fn entries(db: &mut SqliteConnection) -> Result<Vec<MemoryEntry
         let (tenant, path): (&[u8], &str) = (row.try_get(0)?, row.try_get(2)?);
         let (Ok(tenant), Ok(path)) = (tenant.try_into(), path.parse()) else { continue };
         let bytes = usize::try_from(row.try_get::<i64, _>(3)?).unwrap_or(0);
-        let entry = MemoryEntry { tenant: Tenant(tenant), agent: row.try_get(1)?, path, bytes, updated: row.try_get(4)? };
+        let entry =
+            MemoryEntry { tenant: Tenant(tenant), agent: row.try_get(1)?, path, bytes, updated: row.try_get(4)? };
         entries.push(entry);
     }
     Ok(entries)

@@ -100,7 +100,8 @@ pub(super) async fn queue(
     for part in parts.iter().skip(skipped) {
         // What does not pack (memory is out) is not worth losing the summary for.
         let Some(body) = Packer::new().and_then(|mut packer| packer.pack(part.as_bytes())) else { continue };
-        let query = "INSERT INTO flushes (tenant, agent, session, length, body, attempts, due) VALUES (?, ?, ?, ?, ?, 0, 0)";
+        let query =
+            "INSERT INTO flushes (tenant, agent, session, length, body, attempts, due) VALUES (?, ?, ?, ?, ?, 0, 0)";
         let query = sqlx::query(query).bind(owner.tenant.0.as_slice()).bind(&*said.agent).bind(session);
         query.bind(i64::try_from(part.len()).unwrap_or(i64::MAX)).bind(body).execute(&mut *db).await?;
     }

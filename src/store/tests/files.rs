@@ -34,10 +34,10 @@ async fn a_file_grows_and_survives_a_restart() {
 #[tokio::test]
 async fn a_replacement_expects_what_it_read_and_keeps_what_was() {
     let f = Fixture::new().await;
-    let owner = (&f.tenant, "a");
     f.store.append_memory(&f.tenant, "a", path(DAY), "- one\n").await.unwrap();
     let replace = |content: &'static str, expected| {
-        f.store.replace_memory(owner, path("MEMORY.md"), content, expected, vec![(path(DAY), 6)])
+        let rewrite = Rewrite { content: content.to_owned(), expected, merged: vec![(path(DAY), 6)] };
+        f.store.replace_memory(&f.tenant, "a", path("MEMORY.md"), rewrite)
     };
     assert_eq!(replace("x", 1).await, Err(MemoryError::Stale), "there is none yet");
     assert_eq!(f.store.memory_file(&f.tenant, "a", path(DAY)).await.unwrap().unwrap().merged, 0);
@@ -121,11 +121,8 @@ fn agents_and_tenants_have_what_each_wrote() {
     // Names that meet in a careless comparison.
     let agent = prop::sample::select(vec!["a", "A", "a/../b", "a%", "_", "' OR 1=1 --", "b"]);
     let file = prop::sample::select(vec!["MEMORY.md", DAY, "memory/2026-01-01.md"]);
-    let step = prop_oneof![
-        "[a-c部]{1,4}".prop_map(Step::Append),
-        "[a-c部]{0,4}".prop_map(Step::Replace),
-        Just(Step::Archive)
-    ];
+    let step =
+        prop_oneof!["[a-c部]{1,4}".prop_map(Step::Append), "[a-c部]{0,4}".prop_map(Step::Replace), Just(Step::Archive)];
     let steps = prop::collection::vec((any::<bool>(), agent, file, step), 1..14);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(40));
     let result = runner.run(&steps, |steps| {
@@ -146,7 +143,8 @@ fn agents_and_tenants_have_what_each_wrote() {
                         let there = f.store.memory_file(&tenant, agent, file).await.unwrap();
                         prop_assert_eq!(there.as_ref().map(|file| &file.content), files.get(&file));
                         let version = there.map_or(0, |file| file.version);
-                        f.store.replace_memory((&tenant, agent), file, text, version, Vec::new()).await.unwrap();
+                        let rewrite = Rewrite { content: text.clone(), expected: version, merged: Vec::new() };
+                        f.store.replace_memory(&tenant, agent, file, rewrite).await.unwrap();
                         files.insert(file, text.clone());
                     }
                     Step::Archive => {

@@ -98,7 +98,7 @@ async fn a_long_conversation_waits_in_parts_and_goes_with_its_session() {
     let f = Fixture::new().await;
     let turns = chain("a", 12);
     let text = "x".repeat(16 << 10);
-    f.commit(summary(&turns, &vec![text.as_str(); 12])).await.unwrap();
+    f.commit(summary(&turns, &[text.as_str(); 12])).await.unwrap();
     let mut parts = 0;
     while let Some(flush) = due(&f.store, &f.tenant, 0).await {
         assert!(flush.text.len() <= 48 << 10);
