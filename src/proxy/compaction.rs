@@ -80,8 +80,13 @@ impl Compactor {
         if self.passes_unread(&incoming, &identity) {
             return None;
         }
-        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        let (mut work, chain) = self.begin(&incoming, identity, &conversation).await?;
+        Box::pin(self.rewritten(&incoming, &body, identity)).await
+    }
+
+    /// Reads the body, plans and places what comes of it.
+    async fn rewritten(&self, incoming: &Incoming<'_>, body: &Bytes, identity: Identity) -> Option<Work> {
+        let conversation = self.read(incoming.dialect, body, identity.tenant).await?;
+        let (mut work, chain) = self.begin(incoming, identity, &conversation).await?;
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         if !rewritten {

@@ -198,7 +198,7 @@ async fn forward(
     };
     let request = retarget(request, target.uri);
     match look {
-        Look::Away => exchange.stream(request, record).await,
+        Look::Away => Box::pin(exchange.stream(request, record)).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
 }
@@ -284,7 +284,7 @@ impl Exchange<'_> {
             };
         };
         record.stage(Stage::Plan);
-        let held = self.attempts(&parts, &intake, &mut work).await?;
+        let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
@@ -313,12 +313,16 @@ impl Exchange<'_> {
         Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
     }
 
-    /// Headers → upstream. One upstream attempt.
-    async fn attempt(&self, mut request: Request<SendBody>, body: BodyHeaders) -> Result<Response<Incoming>, Fault> {
+    /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.
+    fn attempt(
+        &self,
+        mut request: Request<SendBody>,
+        body: BodyHeaders,
+    ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
         let headers = std::mem::take(request.headers_mut());
         *request.headers_mut() = headers::to_upstream(headers, self.route, self.dialect, body);
         announce_chunks(&mut request);
-        self.clients.send(self.route, request).await
+        self.clients.send(self.route, request)
     }
 
     fn relay(&self, held: Held, additions: Additions, mut record: Record) -> Response<ReplyBody> {

@@ -54,9 +54,10 @@ impl Compactor {
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
-        let window = origin::window(self, config, &key);
+        let told = self.store.window(&key);
+        let window = origin::window(config, &key, told);
         // A configured window may be larger than what the upstream has told.
-        let told = self.store.window(&key).and_then(|told| told.total);
+        let told = told.and_then(|told| told.total);
         body.len() < floor(&strategies, (window, told), fields.most_output().unwrap_or(0))
     }
 }
