@@ -51,7 +51,7 @@ use tokio_util::task::TaskTracker;
 use self::body::SendBody;
 use self::budget::Budget;
 use self::chains::Beginning;
-use self::compaction::Compactor;
+use self::compaction::{Compactor, Looked};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
@@ -64,7 +64,6 @@ use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
-use self::work::Work;
 use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
@@ -272,16 +271,17 @@ impl Exchange<'_> {
             }
         };
         record.stage(Stage::Intake);
-        let Some(mut work) = self.work(&parts, &intake, look).await else {
-            return match look {
-                Look::Rewrite => self.unread(parts, &intake, record).await,
-                Look::Remember | Look::Away => {
-                    let request = Request::from_parts(parts, intake.original());
-                    drop(intake);
-                    let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-                    Ok((Held::untouched(answer), Additions::default()))
-                }
-            };
+        let mut work = match self.work(&parts, &intake, look).await {
+            Looked::Read(work) => work,
+            Looked::Unread(recorder) if look == Look::Rewrite => {
+                return self.unread(parts, &intake, (recorder, record)).await;
+            }
+            Looked::Unread(_) => {
+                let request = Request::from_parts(parts, intake.original());
+                drop(intake);
+                let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+                return Ok((Held::untouched(answer), Additions::default()));
+            }
         };
         record.stage(Stage::Plan);
         let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
@@ -292,17 +292,16 @@ impl Exchange<'_> {
         Ok((held, Additions { notes: work.notes(), watch }))
     }
 
-    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
-        let compactor = self.shard.proxy.compactor.as_ref()?;
-        let incoming = self.incoming(parts, intake)?;
-        match look {
-            Look::Rewrite => compactor.look(incoming).await,
-            Look::Remember => {
-                compactor.pass(incoming).await;
-                None
+    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Looked {
+        let compactor = self.shard.proxy.compactor.as_ref();
+        if let Some((compactor, incoming)) = compactor.zip(self.incoming(parts, intake)) {
+            match look {
+                Look::Rewrite => return compactor.look(incoming).await,
+                Look::Remember => Box::pin(compactor.pass(incoming)).await,
+                Look::Away => {}
             }
-            Look::Away => None,
         }
+        Looked::Unread(None)
     }
 
     /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.
