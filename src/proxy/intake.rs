@@ -35,8 +35,8 @@ pub struct Intake {
 /// A body after the attempt to take it in.
 pub enum Taken {
     Whole(Intake),
-    /// Over a cap: it goes out as it is.
-    TooLarge(SendBody),
+    /// Over a cap, or no longer wanted: it goes out as it is.
+    Passing(SendBody),
 }
 
 impl Intake {
@@ -62,11 +62,15 @@ pub enum Look {
     Away,
 }
 
+/// What the content type of a body that is looked at begins with.
+const JSON: &[u8] = b"application/json";
+
 /// What headers and query allow: only JSON that is not signed as a whole and not over the cap is looked at.
 pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) -> Look {
     let json = headers
         .get(CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"application/json"));
+        .and_then(|value| value.as_bytes().get(..JSON.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(JSON));
     let bypass = headers.get(BYPASS).is_some_and(|value| value == "1");
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match json && !is_signed(headers, query) && length.is_none_or(|length| length <= max_body_bytes) {
@@ -83,7 +87,7 @@ const OVER_THE_BODY: [&str; 6] =
 /// A signature or a digest covers the body's bytes: such a request is not to be changed.
 fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
     let in_header = |value: &http::HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"AWS4-");
-    OVER_THE_BODY.iter().any(|name| headers.contains_key(*name))
+    headers.keys().any(|name| OVER_THE_BODY.contains(&name.as_str()))
         || headers.get_all(AUTHORIZATION).iter().any(in_header)
         || query.is_some_and(|query| query.to_ascii_lowercase().contains("x-amz-signature="))
 }
@@ -108,7 +112,17 @@ pub async fn decoded(workers: &Workers, incoming: &Incoming<'_>, encoding: Encod
 }
 
 /// Takes the body in. `idle`: how long the client may be silent in between.
-pub async fn take(proxy: &Proxy, mut body: hyper::body::Incoming, idle: Duration) -> Result<Taken, Fault> {
+pub async fn take(proxy: &Proxy, body: hyper::body::Incoming, idle: Duration) -> Result<Taken, Fault> {
+    take_while(proxy, body, idle, |_| true).await
+}
+
+/// Takes the body in as long as what has come of it is `wanted`.
+pub async fn take_while(
+    proxy: &Proxy,
+    mut body: hyper::body::Incoming,
+    idle: Duration,
+    mut wanted: impl FnMut(&[u8]) -> bool,
+) -> Result<Taken, Fault> {
     let promised = body.size_hint().exact();
     let framing = if promised.is_some() { Framing::Length } else { Framing::Chunked };
     let mut read = Reading { permit: Permit::empty(&proxy.budget), first: Bytes::new(), joined: BytesMut::new() };
@@ -125,11 +139,16 @@ pub async fn take(proxy: &Proxy, mut body: hyper::body::Incoming, idle: Duration
         if !fits {
             let (pieces, permit) = read.finish();
             let read = Pieces::new([pieces, data], framing, Some(Arc::new(permit)));
-            return Ok(Taken::TooLarge(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
+            return Ok(Taken::Passing(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
         }
         read.add(data, promised);
         if body.is_end_stream() {
             break;
+        }
+        if !wanted(read.bytes()) {
+            let (read, permit) = read.finish();
+            let read = Pieces::new([read], framing, Some(Arc::new(permit)));
+            return Ok(Taken::Passing(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
         }
     }
     let (body, permit) = read.finish();
@@ -146,6 +165,10 @@ struct Reading {
 impl Reading {
     fn len(&self) -> usize {
         self.first.len() + self.joined.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.joined.is_empty() { &self.first } else { &self.joined }
     }
 
     fn add(&mut self, data: Bytes, promised: Option<u64>) {
