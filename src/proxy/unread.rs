@@ -17,7 +17,7 @@
 use http::Request;
 use http::request::Parts;
 
-use super::chains::Beginning;
+use super::chains::is_recorded;
 use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
 use super::headers::BodyHeaders;
 use super::holding::Held;
@@ -30,12 +30,12 @@ use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire::{self, Dialect};
+use crate::wire;
 
 impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
     pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
-        let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
+        let Incoming { shard, index, parts, dialect, body, .. } = incoming;
         if identity.proof == Proof::Claimed {
             return false;
         }
@@ -44,7 +44,7 @@ impl Compactor {
         }
         let Ok(fields) = wire::fields(*dialect, body) else { return false };
         // What others may continue is recorded.
-        if *chains == Beginning::Any || *dialect == Dialect::Responses && fields.store != Some(false) {
+        if is_recorded(incoming, fields.store) {
             return false;
         }
         let config = &shard.proxy.config;
