@@ -21,6 +21,7 @@ fn compaction() -> CompactionSettings {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: true,
+        flush_before_compact: true,
     }
 }
 
@@ -60,6 +61,7 @@ fn all() -> Strategies {
         observe: false,
         signed_thinking: SignedThinking::Kept,
         tools: None,
+        memory: None,
     }
 }
 
@@ -182,6 +184,7 @@ prop_compose! {
             observe: false,
             signed_thinking: SignedThinking::Kept,
             tools: None,
+            memory: None,
         }
     }
 }

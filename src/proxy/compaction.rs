@@ -254,7 +254,7 @@ impl Compactor {
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
-        let batch = Batch { root: origin.root, texts, evictions, checkpoint };
+        let batch = Batch { root: origin.root, texts, evictions, checkpoint, said: None };
         if self.commit(&origin, batch).await.is_ok() {
             work.known = self.store.known(&origin.tenant, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
