@@ -3,9 +3,12 @@
 //!
 //! An agent of a tenant has `MEMORY.md`, which is curated, and a file of each day, to which is only appended.
 
+pub mod consolidate;
 pub mod day;
+pub mod flush;
 pub mod page;
 pub mod path;
+pub mod said;
 pub mod save;
 pub mod search;
 mod words;
