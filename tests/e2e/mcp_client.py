@@ -19,12 +19,16 @@ from stand import MAX_RESULT_CHARS, Provider, Proxy, messages, pointers, write_c
 STEPS = 12
 PAGE_CHARS = 2_000
 SESSION = "e2e-conversation"
+TOOLS = ["read_evicted", "memory_search", "memory_get", "memory_save"]
 SECTIONS = f"""
 [tools]
 page_chars = {PAGE_CHARS}
 
 [memory]
 """
+
+
+answers = []  # characters of each
 
 
 class Server:
@@ -52,7 +56,7 @@ class Server:
         """A tool's text, and whether it failed."""
         result = await self.client.call_tool(name, arguments)
         text = "".join(block.text for block in result.content)
-        check(f"{name} answers within a page", 0 < len(text) <= PAGE_CHARS, str(len(text)))
+        answers.append(len(text))
         return text, bool(result.is_error)
 
     async def whole(self, id):
@@ -125,9 +129,6 @@ async def after_a_restart(proxy, folder, session, bodies):
     return second
 
 
-TOOLS = ["read_evicted", "memory_search", "memory_get", "memory_save"]
-
-
 def main(folder):
     provider = Provider(folder, STEPS)
     write_config(folder, provider)
@@ -141,6 +142,7 @@ def main(folder):
     bodies = [request["body"] for request in requests if request["body"]]
     attempt("the client comes through", lambda: asyncio.run(through(proxy, session, bodies)))
     proxy = attempt("a restart is survived", lambda: asyncio.run(after_a_restart(proxy, folder, session, bodies)))
+    check("every answer fits a page", answers and all(0 < length <= PAGE_CHARS for length in answers), str(answers))
     check("a signal to stop ends the proxy with status 0", proxy is not None and proxy.stop() == 0)
 
 
