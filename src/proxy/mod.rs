@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+pub mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
