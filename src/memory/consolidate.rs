@@ -2,11 +2,11 @@
 //! take the file's place.
 
 use super::day::Day;
+use super::file::MemoryFile;
 use super::path::MemoryPath;
 use super::save::tidy;
 use crate::compact::excerpt::{excerpt, fenced, nonce, split_at_char};
 use crate::compact::summary::{Finish, Rejection, accept};
-use crate::store::MemoryFile;
 
 /// Most characters of notes that one call takes in; the rest is for the next.
 const NOTES_CHARS: usize = 48_000;
@@ -156,8 +156,7 @@ mod tests {
         let plan = planned(&files, 9_999);
         assert_eq!((plan.expected, plan.curated.as_str()), (3, "- zero\n"));
         assert!(plan.notes.find("- one") < plan.notes.find("- two") && !plan.notes.contains("- old"));
-        let merged: Vec<(String, usize)> =
-            plan.merged.iter().map(|(path, bytes)| (path.to_string(), *bytes)).collect();
+        let merged: Vec<(String, usize)> = plan.merged.iter().map(|(path, bytes)| (path.to_string(), *bytes)).collect();
         assert_eq!(merged, [("memory/archive/2026-08-01.md".to_owned(), 12), ("memory/2026-11-30.md".to_owned(), 6)]);
         assert_eq!(planned(&files, 3).merged, [(files[2].path, 9)], "the rest is for the next call");
     }

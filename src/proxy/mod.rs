@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -17,6 +18,7 @@ pub mod jobs;
 pub mod laid;
 pub mod learning;
 pub mod local;
+pub mod memory;
 pub mod observe;
 pub mod origin;
 pub mod outcome;

@@ -52,6 +52,9 @@ impl Compactor {
         let path = parts.uri.path();
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
+        if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
+            return false;
+        }
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
         let window = origin::window(self, config, &key);
