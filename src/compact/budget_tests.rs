@@ -60,6 +60,7 @@ fn all() -> Strategies {
         recovery: true,
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
         memory: None,
     }
 }
@@ -182,6 +183,7 @@ prop_compose! {
             recovery: false,
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            tools: None,
             memory: None,
         }
     }

@@ -33,6 +33,10 @@ pub const TRUNCATION_TEXT: &str =
 
 pub const MAX_OUTPUT_CHARS: usize = 2_000;
 
+pub const MAX_ROUNDS: usize = 5;
+/// Unicode characters.
+pub const PAGE_CHARS: usize = 16_000;
+
 pub const RESERVED_TOKENS: u64 = 20_000;
 
 pub const CONSOLIDATE_GAP: Duration = Duration::from_secs(30 * 60);

@@ -7,13 +7,13 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys,
-    Section, Sections, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    Section, Sections, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
 use super::{
     Auto, CompactionSettings, Config, EvictionSettings, Keep, MemorySettings, Policy, PruneSettings, Server, State,
-    TruncateSettings, Upstream, WindowRule,
+    ToolSettings, TruncateSettings, Upstream, WindowRule,
 };
 
 /// A value that is always there.
@@ -60,6 +60,9 @@ impl Config {
         }
         if self.sections.anthropic.is_on() {
             table(f, "\n[anthropic]", &AnthropicKeys { prefix_mismatch: set(strategies.signed_thinking) })?;
+        }
+        if let Some(settings) = &strategies.tools {
+            table(f, "\n[tools]", &tools(settings))?;
         }
         if let Some(settings) = &strategies.memory {
             table(f, "\n[memory]", &memory(settings))?;
@@ -171,6 +174,16 @@ fn memory(settings: &MemorySettings) -> MemoryKeys {
     }
 }
 
+fn tools(settings: &ToolSettings) -> ToolKeys {
+    ToolKeys {
+        inject: set(settings.inject),
+        scope: set(settings.scope),
+        max_rounds: maybe(NonZeroUsize::new(settings.max_rounds)),
+        page_chars: maybe(NonZeroUsize::new(settings.page_chars)),
+        mcp: set(settings.mcp),
+    }
+}
+
 fn window(rule: &WindowRule) -> WindowKeys {
     WindowKeys {
         model: set(rule.model.clone()),
@@ -190,7 +203,7 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
         header: maybe(header),
     };
     writeln!(f, "\n[[policy]]\nmatch = {}", matches.show())?;
-    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, memory, mode } = &policy.sections;
+    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, memory, mode } = &policy.sections;
     if let Some(mode) = mode {
         writeln!(f, "mode = {}", mode.value.show())?;
     }
@@ -200,6 +213,7 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
     override_of(f, "compaction", compaction)?;
     override_of(f, "overflow_recovery", recovery)?;
     override_of(f, "anthropic", anthropic)?;
+    override_of(f, "tools", tools)?;
     override_of(f, "memory", memory)
 }
 
