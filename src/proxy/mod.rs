@@ -56,7 +56,7 @@ use tokio_util::task::TaskTracker;
 use self::body::SendBody;
 use self::budget::Budget;
 use self::chains::Beginning;
-use self::compaction::Compactor;
+use self::compaction::{Compactor, Looked};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
@@ -69,7 +69,6 @@ use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
-use self::work::Work;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -204,7 +203,7 @@ async fn forward(
     let request = retarget(request, target.uri);
     match look {
         Look::Away if !spoken.is_empty() => Box::pin(exchange.shaped(request, spoken, record)).await,
-        Look::Away => exchange.stream(request, record).await,
+        Look::Away => Box::pin(exchange.stream(request, record)).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
 }
@@ -290,19 +289,20 @@ impl Exchange<'_> {
             }
         };
         record.stage(Stage::Intake);
-        let Some(mut work) = self.work(&parts, &intake, look).await else {
-            return match look {
-                Look::Rewrite => self.unread(parts, &intake, record).await,
-                Look::Remember | Look::Away => {
-                    let request = Request::from_parts(parts, intake.original());
-                    drop(intake);
-                    let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-                    Ok((Held::untouched(answer), Additions::default()))
-                }
-            };
+        let mut work = match self.work(&parts, &intake, look).await {
+            Looked::Read(work) => work,
+            Looked::Unread(recorder) if look == Look::Rewrite => {
+                return self.unread(parts, &intake, (recorder, record)).await;
+            }
+            Looked::Unread(_) => {
+                let request = Request::from_parts(parts, intake.original());
+                drop(intake);
+                let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+                return Ok((Held::untouched(answer), Additions::default()));
+            }
         };
         record.stage(Stage::Plan);
-        let held = self.attempts(&parts, &intake, &mut work).await?;
+        let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
@@ -310,17 +310,16 @@ impl Exchange<'_> {
         Ok((held, Additions { notes: work.notes(), watch }))
     }
 
-    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
-        let compactor = self.shard.proxy.compactor.as_ref()?;
-        let incoming = self.incoming(parts, intake)?;
-        match look {
-            Look::Rewrite => compactor.look(incoming).await,
-            Look::Remember => {
-                compactor.pass(incoming).await;
-                None
+    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Looked {
+        let compactor = self.shard.proxy.compactor.as_ref();
+        if let Some((compactor, incoming)) = compactor.zip(self.incoming(parts, intake)) {
+            match look {
+                Look::Rewrite => return compactor.look(incoming).await,
+                Look::Remember => Box::pin(compactor.pass(incoming)).await,
+                Look::Away => {}
             }
-            Look::Away => None,
         }
+        Looked::Unread(None)
     }
 
     /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.
@@ -331,12 +330,16 @@ impl Exchange<'_> {
         Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
     }
 
-    /// Headers → upstream. One upstream attempt.
-    async fn attempt(&self, mut request: Request<SendBody>, body: BodyHeaders) -> Result<Response<Incoming>, Fault> {
+    /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.
+    fn attempt(
+        &self,
+        mut request: Request<SendBody>,
+        body: BodyHeaders,
+    ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
         let headers = std::mem::take(request.headers_mut());
         *request.headers_mut() = headers::to_upstream(headers, self.route, self.dialect, body);
         announce_chunks(&mut request);
-        self.clients.send(self.route, request).await
+        self.clients.send(self.route, request)
     }
 
     fn relay(&self, held: Held, additions: Additions, mut record: Record) -> Response<ReplyBody> {
