@@ -16,6 +16,7 @@ use super::intake::decoded;
 use super::jobs::{Jobs, Made};
 use super::journal::{Journal, Ticket};
 use super::laid::{known_with, lay};
+use super::memory::{self, Memories};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
@@ -64,6 +65,8 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    /// Agents whose memory has work to do.
+    pub memories: Memories,
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) chains: Arc<Chains>,
@@ -87,6 +90,7 @@ impl Compactor {
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            memories: Memories::default(),
             bindings: Bindings::default(),
             verified: Verified::default(),
             chains: Arc::default(),
@@ -137,6 +141,7 @@ impl Compactor {
             self.remember(&identity, (&conversation, &chain), work.known.seen);
             work.ticket = self.offer(incoming, &identity);
         }
+        memory::begin(self, &origin);
         work.bound();
         // The body says nothing of how long a history is that the provider holds.
         work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
@@ -357,7 +362,7 @@ impl Compactor {
     }
 
     /// Writes removed texts to the workspace, where one is configured, and commits the batch (L5).
-    pub(super) async fn commit(&self, origin: &Origin, batch: Batch) -> Result<(), CommitError> {
+    pub(super) async fn commit(&self, origin: &Arc<Origin>, mut batch: Batch) -> Result<(), CommitError> {
         // For a token that is only claimed nothing is written.
         if origin.proof == Proof::Claimed {
             return Err(CommitError::Failed);
@@ -368,11 +373,15 @@ impl Compactor {
                 CommitError::Failed
             })?;
         }
+        batch.said = memory::said(origin, &batch).await;
+        let is_said = batch.said.is_some();
         let started = Instant::now();
         let committed = self.store.commit(&origin.tenant, batch).await;
         origin.shard.proxy.metrics.committed(started.elapsed());
         if let Err(error) = &committed {
             tracing::warn!(%error, "nothing new is removed from this request");
+        } else if is_said {
+            memory::wake(self, origin);
         }
         committed
     }

@@ -21,6 +21,7 @@ pub mod laid;
 pub mod learning;
 pub mod local;
 pub mod mcp;
+pub mod memory;
 pub mod observe;
 pub mod origin;
 pub mod outcome;

@@ -72,6 +72,9 @@ impl Compactor {
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
+        if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
+            return None;
+        }
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
         let told = self.store.window(&key);

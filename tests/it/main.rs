@@ -26,6 +26,7 @@ mod faults;
 mod framing;
 mod lifecycle;
 mod mcp;
+mod memory;
 mod messages;
 mod outcomes;
 mod reader;
