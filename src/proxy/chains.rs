@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::origin::Incoming;
 use crate::store::Tenant;
 use crate::wire::chain::{self, Collector, Output};
+use crate::wire::conversation::Fields;
 use crate::wire::sse::Reader;
 use crate::wire::{Conversation, Dialect, Errand, Role};
 
@@ -123,7 +124,21 @@ impl Chains {
             Some(id) => self.is_whole(tenant, id),
             None => !conversation.fields.continues && (begins == Beginning::Any || is_new(conversation)),
         };
-        let input = recorded.then(|| chain::input(conversation, MAX_INPUT)).flatten()?;
+        recorded.then(|| self.recorder(tenant, previous, (&conversation.fields, conversation.body))).flatten()
+    }
+
+    /// The recorder of the response to a request that begins a chain and is not read as a whole.
+    pub fn record_first(self: &Arc<Self>, tenant: Tenant, request: (&Fields, &[u8])) -> Option<Recorder> {
+        self.recorder(tenant, None, request)
+    }
+
+    fn recorder(
+        self: &Arc<Self>,
+        tenant: Tenant,
+        previous: Option<String>,
+        (fields, body): (&Fields, &[u8]),
+    ) -> Option<Recorder> {
+        let input = chain::input(fields, body, MAX_INPUT)?;
         let chains = Arc::clone(self);
         Some(Recorder { chains, tenant, previous, input, answer: Answer::Unread })
     }

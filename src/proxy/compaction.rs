@@ -19,6 +19,7 @@ use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
 use super::tenant::{self, Asker, Identity, Proof, Verified};
+use super::unread::Passage;
 use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
@@ -37,6 +38,14 @@ pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
 const LEAST_EVICTED: usize = 1_024;
 /// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
 const COUNTED_INLINE: usize = 4 * 1024;
+
+/// What a look at a body comes to.
+pub enum Looked {
+    Read(Box<Work>),
+    /// It goes out as it is, and only an answer that is an error makes it worth
+    /// [another look](Compactor::look_back). Its response may be one to record.
+    Unread(Option<Recorder>),
+}
 
 /// What compaction keeps across requests; shared by all shards.
 pub struct Compactor {
@@ -72,16 +81,23 @@ impl Compactor {
         }
     }
 
-    /// Looks at a body that was taken in. `None`: it goes out as it is, and only an answer that is an error
-    /// makes it worth [another look](Self::look_back).
-    pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
-        let body = self.decode(&mut incoming).await?;
-        let identity = self.identify(&incoming)?;
-        if self.passes_unread(&incoming, &identity) {
-            return None;
+    /// Looks at a body that was taken in.
+    pub async fn look(&self, mut incoming: Incoming<'_>) -> Looked {
+        let Some(body) = self.decode(&mut incoming).await else { return Looked::Unread(None) };
+        let Some(identity) = self.identify(&incoming) else { return Looked::Unread(None) };
+        match self.passage(&incoming, &identity) {
+            Passage::Unread(recorder) => Looked::Unread(recorder),
+            Passage::Read => match Box::pin(self.rewritten(&incoming, &body, identity)).await {
+                Some(work) => Looked::Read(Box::new(work)),
+                None => Looked::Unread(None),
+            },
         }
-        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        let (mut work, chain) = self.begin(&incoming, identity, &conversation).await?;
+    }
+
+    /// Reads the body, plans and places what comes of it.
+    async fn rewritten(&self, incoming: &Incoming<'_>, body: &Bytes, identity: Identity) -> Option<Work> {
+        let conversation = self.read(incoming.dialect, body, identity.tenant).await?;
+        let (mut work, chain) = self.begin(incoming, identity, &conversation).await?;
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         if !rewritten {
@@ -253,7 +269,7 @@ impl Compactor {
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
-        let batch = Batch { root: origin.root, texts, evictions, checkpoint };
+        let batch = Batch { root: origin.root, texts, evictions, checkpoint, said: None };
         if self.commit(&origin, batch).await.is_ok() {
             work.known = self.store.known(&origin.tenant, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);

@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+pub mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -17,10 +18,12 @@ pub mod jobs;
 pub mod laid;
 pub mod learning;
 pub mod local;
+pub mod mcp;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
 mod pulse;
+pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
@@ -54,21 +57,19 @@ use tokio_util::task::TaskTracker;
 use self::body::SendBody;
 use self::budget::Budget;
 use self::chains::Beginning;
-use self::compaction::Compactor;
+use self::compaction::{Compactor, Looked};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
-use self::local::{MAX_PAGES, PerSecond, READS_A_SECOND};
 use self::observe::Watch;
 use self::outcome::{Outcome, Record};
+use self::reading::Reading;
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
-use self::work::Work;
-use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -84,8 +85,8 @@ pub struct Proxy {
     pub compactor: Option<Compactor>,
     /// How long the beginning of an answer is held back at most.
     pub hold_time: Duration,
-    reads: PerSecond,
-    pages: Workers,
+    /// `None` where there is no store.
+    pub reading: Option<Arc<Reading>>,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -134,9 +135,9 @@ impl Proxy {
         let budget = Budget::new(config.server.max_buffered_bytes);
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
-        let (reads, pages) = (PerSecond::new(READS_A_SECOND), Workers::new(MAX_PAGES));
+        let reading = compactor.as_ref().map(|on| Arc::new(Reading::new(Arc::clone(&on.store), Arc::clone(&budget))));
         let hold_time = HOLD_TIME;
-        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, pages, routes, dialing }))
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reading, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -168,7 +169,7 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
     let mut record = Record::open(Arc::clone(&shard));
     if local::is_own(request.uri().path()) {
         record.close(Outcome::Local);
-        return local::serve(&shard.proxy, request.method(), request.uri()).await;
+        return Box::pin(local::serve(&shard.proxy, request)).await;
     }
     let asked = route::error_dialect(request.uri().path());
     let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {
@@ -205,7 +206,7 @@ async fn forward(
     let request = retarget(request, target.uri);
     match look {
         Look::Away if !spoken.is_empty() => Box::pin(exchange.shaped(request, spoken, record)).await,
-        Look::Away => exchange.stream(request, record).await,
+        Look::Away => Box::pin(exchange.stream(request, record)).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
 }
@@ -291,19 +292,20 @@ impl Exchange<'_> {
             }
         };
         record.stage(Stage::Intake);
-        let Some(mut work) = self.work(&parts, &intake, look).await else {
-            return match look {
-                Look::Rewrite => self.unread(parts, &intake, record).await,
-                Look::Remember | Look::Away => {
-                    let request = Request::from_parts(parts, intake.original());
-                    drop(intake);
-                    let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-                    Ok((Held::untouched(answer), Additions::default()))
-                }
-            };
+        let mut work = match self.work(&parts, &intake, look).await {
+            Looked::Read(work) => work,
+            Looked::Unread(recorder) if look == Look::Rewrite => {
+                return self.unread(parts, &intake, (recorder, record)).await;
+            }
+            Looked::Unread(_) => {
+                let request = Request::from_parts(parts, intake.original());
+                drop(intake);
+                let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+                return Ok((Held::untouched(answer), Additions::default()));
+            }
         };
         record.stage(Stage::Plan);
-        let held = self.attempts(&parts, &intake, &mut work).await?;
+        let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
@@ -311,17 +313,16 @@ impl Exchange<'_> {
         Ok((held, Additions { notes: work.notes(), watch }))
     }
 
-    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
-        let compactor = self.shard.proxy.compactor.as_ref()?;
-        let incoming = self.incoming(parts, intake)?;
-        match look {
-            Look::Rewrite => compactor.look(incoming).await,
-            Look::Remember => {
-                compactor.pass(incoming).await;
-                None
+    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Looked {
+        let compactor = self.shard.proxy.compactor.as_ref();
+        if let Some((compactor, incoming)) = compactor.zip(self.incoming(parts, intake)) {
+            match look {
+                Look::Rewrite => return compactor.look(incoming).await,
+                Look::Remember => Box::pin(compactor.pass(incoming)).await,
+                Look::Away => {}
             }
-            Look::Away => None,
         }
+        Looked::Unread(None)
     }
 
     /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.
@@ -332,12 +333,16 @@ impl Exchange<'_> {
         Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
     }
 
-    /// Headers → upstream. One upstream attempt.
-    async fn attempt(&self, mut request: Request<SendBody>, body: BodyHeaders) -> Result<Response<Incoming>, Fault> {
+    /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.
+    fn attempt(
+        &self,
+        mut request: Request<SendBody>,
+        body: BodyHeaders,
+    ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
         let headers = std::mem::take(request.headers_mut());
         *request.headers_mut() = headers::to_upstream(headers, self.route, self.dialect, body);
         announce_chunks(&mut request);
-        self.clients.send(self.route, request).await
+        self.clients.send(self.route, request)
     }
 
     fn relay(&self, held: Held, additions: Additions, mut record: Record) -> Response<ReplyBody> {

@@ -196,7 +196,8 @@ impl Origin {
 
     /// The window of the request's model, as far as it is known.
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
-        window(compactor, &self.shard.proxy.config, &self.window_key())
+        let key = self.window_key();
+        window(&self.shard.proxy.config, &key, compactor.store.window(&key))
     }
 
     /// What a window learned from this request's answer belongs to.
@@ -225,10 +226,9 @@ pub fn betas(headers: &HeaderMap) -> &str {
     headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// The window of a model, as far as it is known.
-pub fn window(compactor: &Compactor, config: &Config, key: &WindowKey<'_>) -> Option<Window> {
-    let learned = compactor.store.window(key);
-    let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
+/// The window of a model, as far as it is known. `told`: what the store has under `key`.
+pub fn window(config: &Config, key: &WindowKey<'_>, told: Option<LearnedWindow>) -> Option<Window> {
+    let learned = told.map(|LearnedWindow { input, total }| Learned { input, total });
     Window::resolve(config.window(key.model, key.upstream), key.model, learned)
 }
 

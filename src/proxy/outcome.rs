@@ -202,15 +202,34 @@ impl Record {
         });
         let (status, label) = (self.status, outcome.label());
         let elapsed_ms = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
-        let actions = actions.join(",");
+        // Joined only where the event is wanted.
+        let actions = || actions.join(",");
         let tokens = detail.and_then(|detail| detail.tokens);
         let (before, after) = tokens.unwrap_or_default();
         match outcome.culprit() {
             Some(Culprit::Upstream) => {
-                tracing::warn!(outcome = label, status, upstream, elapsed_ms, actions, before, after, "request ended");
+                tracing::warn!(
+                    outcome = label,
+                    status,
+                    upstream,
+                    elapsed_ms,
+                    actions = actions(),
+                    before,
+                    after,
+                    "request ended"
+                );
             }
             Some(Culprit::Client) | None => {
-                tracing::debug!(outcome = label, status, upstream, elapsed_ms, actions, before, after, "request ended");
+                tracing::debug!(
+                    outcome = label,
+                    status,
+                    upstream,
+                    elapsed_ms,
+                    actions = actions(),
+                    before,
+                    after,
+                    "request ended"
+                );
             }
         }
     }

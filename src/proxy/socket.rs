@@ -24,6 +24,7 @@ use self::turn::{Sent, Turn, is_request};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
+use super::compaction::Looked;
 use super::hold::STREAM_BYTES;
 use super::origin::Incoming;
 use super::outcome::Record;
@@ -275,7 +276,10 @@ impl Socket {
             let compactor = shard.proxy.compactor.as_ref()?;
             let (dialect, chains) = (Dialect::Responses, Beginning::Any);
             let incoming = Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit };
-            compactor.look(incoming).await.map(Box::new)
+            match compactor.look(incoming).await {
+                Looked::Read(work) => Some(work),
+                Looked::Unread(_) => None,
+            }
         });
         self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };
     }

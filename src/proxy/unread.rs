@@ -10,18 +10,22 @@
 //! - What went whole stays whole (L5) although it is not remembered: it is below [`UNKNOWN_WINDOW_BYTES`] in all
 //!   and below the limit of eviction in force. Only a lower limit, set later, could evict some of it, which
 //!   would break the prompt cache once.
+//! - What others may continue is recorded (Responses), which takes no more than the bytes of its input. That of a
+//!   request which continues another is read.
 //! - Who sent it is known already: a token that is only claimed is proved by an answer to a body that was read.
 //! - An overflow is recovered (L6): the body is still here when the error comes. Only an error inside a success
 //!   needs hold-back, and that begins where bytes and requested output could fill the window.
 
-use http::Request;
 use http::request::Parts;
+use http::{HeaderMap, Request};
 
-use super::chains::is_recorded;
+use super::chains::{Beginning, Recorder, is_recorded};
 use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
+use super::encoding::Encoding;
 use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
+use super::observe::Watch;
 use super::origin::{self, Incoming};
 use super::outcome::Record;
 use super::reply::Fault;
@@ -30,34 +34,58 @@ use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire;
+use crate::wire::{self, chain};
+
+/// What becomes of a body.
+pub(super) enum Passage {
+    Read,
+    /// It goes out unread; its response may be one to record.
+    Unread(Option<Recorder>),
+}
 
 impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
-    pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
-        let Incoming { shard, index, parts, dialect, body, .. } = incoming;
-        if identity.proof == Proof::Claimed {
-            return false;
+    pub(super) fn passage(&self, incoming: &Incoming<'_>, identity: &Identity) -> Passage {
+        match self.unread(incoming, identity) {
+            Some(recorder) => Passage::Unread(recorder),
+            None => Passage::Read,
+        }
+    }
+
+    /// `None`: it is to be read. Else the recorder of its response, where that is one to record.
+    fn unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Option<Recorder>> {
+        let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
+        if identity.proof == Proof::Claimed || *chains == Beginning::Any {
+            return None;
         }
         if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || wire::carries_media(body) {
-            return false;
+            return None;
         }
-        let Ok(fields) = wire::fields(*dialect, body) else { return false };
-        // What others may continue is recorded.
-        if is_recorded(incoming, fields.store) {
-            return false;
+        let fields = wire::fields(*dialect, body).ok()?;
+        let path = parts.uri.path();
+        // Others may continue what is kept.
+        let recorded = is_recorded(incoming, fields.store);
+        if recorded && fields.continues {
+            return None;
         }
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let path = parts.uri.path();
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
-        let window = origin::window(self, config, &key);
+        let told = self.store.window(&key);
+        let window = origin::window(config, &key, told);
         // A configured window may be larger than what the upstream has told.
-        let told = self.store.window(&key).and_then(|told| told.total);
-        body.len() < floor(&strategies, (window, told), fields.most_output().unwrap_or(0))
+        let told = told.and_then(|told| told.total);
+        if body.len() >= floor(&strategies, (window, told), fields.most_output().unwrap_or(0)) {
+            return None;
+        }
+        // A client that sends its whole history each time does not chain.
+        if !recorded || chain::shows_turns(&fields, body)? {
+            return Some(None);
+        }
+        Some(self.chains.record_first(identity.tenant, (&fields, body)))
     }
 }
 
@@ -77,12 +105,13 @@ impl Exchange<'_> {
         &self,
         parts: Parts,
         intake: &Intake,
-        record: &mut Record,
+        (recorder, record): (Option<Recorder>, &mut Record),
     ) -> Result<(Held, Additions), Fault> {
         let request = Request::from_parts(parts.clone(), intake.original());
         let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
         if answer.status().is_success() {
-            return Ok((Held::untouched(answer), Additions::default()));
+            let watch = recorder.and_then(|recorder| recording(recorder, answer.headers()));
+            return Ok((Held::untouched(answer), Additions { watch, ..Additions::default() }));
         }
         Box::pin(async {
             let looked = match (&self.shard.proxy.compactor, self.incoming(&parts, intake)) {
@@ -97,6 +126,11 @@ impl Exchange<'_> {
         })
         .await
     }
+}
+
+/// Shows an answer to its recorder alone.
+fn recording(recorder: Recorder, headers: &HeaderMap) -> Option<Box<Watch>> {
+    Some(Watch::new(Encoding::of(headers)?, |_, _| {}).recorded_by(Some(recorder)))
 }
 
 #[cfg(test)]
