@@ -18,6 +18,7 @@ pub mod memo;
 mod openai_chat;
 mod openai_responses;
 pub mod overflow;
+pub mod plain;
 mod prefixes;
 pub mod reading;
 mod responses_item;
