@@ -22,12 +22,15 @@ use crate::store::{Store, Tenant};
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::mcp::{self, Hosts, MAX_MESSAGE};
+use crate::tools::sessions::View;
 
 /// Where it is served.
 pub const PATH: &str = "/_compactproxy/mcp";
 /// From a message's head to its answer's, its body included.
 pub const ANSWER_BOUND: Duration = Duration::from_secs(60);
 
+/// Names the conversation, here as on requests to the model.
+const SESSION: &str = "x-compactproxy-session";
 /// JSON-RPC's codes for errors of a server's own.
 const NOT_ALLOWED: i64 = -32_001;
 const BUSY: i64 = -32_002;
@@ -52,7 +55,14 @@ where
     }
     let hosts = if proxy.config.server.listen.ip().is_loopback() { Hosts::Local } else { Hosts::Any };
     let agent = agent(request.headers());
-    let caller = Caller { home: home(&reading.store, &tenants).await, tenants, agent };
+    let home = home(&reading.store, &tenants).await;
+    let named = request.headers().get(SESSION).filter(|name| !name.is_empty());
+    // Nobody's session is empty, whatever its name.
+    let tenant = home.unwrap_or_else(|| reading.store.tenant(&[b"nobody"]));
+    let name = named.map(|name| [b"own:", name.as_bytes()].concat());
+    let session = name.map(|name| reading.store.session_id(&tenant, Some(&name), None));
+    let view = View::of(settings.scope, &agent, session, None);
+    let caller = Caller { tenants, home, agent, view };
     let enabled = Enabled { memory: proxy.config.strategies.memory.is_some(), ..Enabled::default() };
     let tools = Toolbox::new(reading, caller, enabled, settings.page_chars);
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
