@@ -19,6 +19,7 @@ pub(super) struct InstallationSecret {
     /// The keys that are derived from it, kept because every request needs one.
     tenants: [u8; 32],
     texts: [u8; 32],
+    sessions: [u8; 32],
 }
 
 impl InstallationSecret {
@@ -35,7 +36,8 @@ impl InstallationSecret {
 
     fn of(bytes: [u8; 32]) -> Self {
         let (tenants, texts) = (blake3::derive_key(TENANTS, &bytes), blake3::derive_key(TEXTS, &bytes));
-        Self { bytes, tenants, texts }
+        let sessions = blake3::derive_key(SESSIONS, &bytes);
+        Self { bytes, tenants, texts, sessions }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -55,7 +57,7 @@ impl InstallationSecret {
 
     /// A session's id from its tenant, its name and the digest of its first message.
     pub(super) fn session(&self, tenant: &Tenant, name: Option<&[u8]>, root: Option<&Digest>) -> [u8; 16] {
-        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(SESSIONS, &self.bytes));
+        let mut hasher = blake3::Hasher::new_keyed(&self.sessions);
         hasher.update(&tenant.0);
         for part in [name, root.map(|root| root.as_slice())] {
             let (there, part) = (part.is_some(), part.unwrap_or_default());
