@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::Proxy;
 use super::agent::agent;
 use super::budget::Permit;
+use super::identity::Names;
 use super::reply::{self, ReplyBody};
 use super::tenant::{self, Asker, Proof};
 use crate::config::TenantRule;
@@ -29,8 +30,6 @@ pub const PATH: &str = "/_compactproxy/mcp";
 /// From a message's head to its answer's, its body included.
 pub const ANSWER_BOUND: Duration = Duration::from_secs(60);
 
-/// Names the conversation, here as on requests to the model.
-const SESSION: &str = "x-compactproxy-session";
 /// JSON-RPC's codes for errors of a server's own.
 const NOT_ALLOWED: i64 = -32_001;
 const BUSY: i64 = -32_002;
@@ -54,16 +53,15 @@ where
         return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, BUSY, "the proxy's buffers are full: try again later"));
     }
     let hosts = if proxy.config.server.listen.ip().is_loopback() { Hosts::Local } else { Hosts::Any };
-    let agent = agent(request.headers());
     let home = home(&reading.store, &tenants).await;
-    let named = request.headers().get(SESSION).filter(|name| !name.is_empty());
     // Nobody's session is empty, whatever its name.
     let tenant = home.unwrap_or_else(|| reading.store.tenant(&[b"nobody"]));
-    let name = named.map(|name| [b"own:", name.as_bytes()].concat());
-    let session = name.map(|name| reading.store.session_id(&tenant, Some(&name), None));
-    let view = View::of(settings.scope, &agent, session, None);
-    let caller = Caller { tenants, home, agent, view };
-    let enabled = Enabled { memory: proxy.config.strategies.memory.is_some(), ..Enabled::default() };
+    let names = Names::of_headers(request.headers());
+    let session = names.own_session(&reading.store, &tenant).map(|session| session.id);
+    let view = View::of(settings.scope, &names.agent, session, None);
+    let caller = Caller { tenants, home, agent: agent(request.headers()), view };
+    let strategies = &proxy.config.strategies;
+    let enabled = Enabled { sessions: strategies.log, memory: strategies.memory.is_some() };
     let tools = Toolbox::new(reading, caller, enabled, settings.page_chars);
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
     Some(match answer {

@@ -13,6 +13,7 @@ pub mod encoding;
 pub mod headers;
 pub mod hold;
 pub mod holding;
+pub mod identity;
 pub mod intake;
 pub mod jobs;
 pub mod laid;

@@ -45,6 +45,12 @@ impl View {
         Some(Self { scope, current, tip: chain.and_then(<[Digest]>::last).copied() })
     }
 
+    /// The same, from the branch of the current session that ends with this message.
+    #[must_use]
+    pub fn at(self, tip: Digest) -> Self {
+        Self { tip: Some(tip), ..self }
+    }
+
     /// The scope of one agent's sessions; `None` where it has none in sight. In one conversation agents are told apart
     /// by what they wrote.
     fn of_agent(&self, agent: Option<&str>) -> Option<Scope> {
