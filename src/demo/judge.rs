@@ -49,7 +49,11 @@ impl Shared {
         let known = local.as_deref().cloned().unwrap_or_default();
         let judged = match self.request(&received, index, &known).await {
             Ok(request) => {
-                received.origin = if asks_for_summary(&request) || asks_for_memory(&request) { Origin::SideCall } else { Origin::Agent };
+                received.origin = if asks_for_summary(&request) || asks_for_memory(&request) {
+                    Origin::SideCall
+                } else {
+                    Origin::Agent
+                };
                 self.judge(request, Purpose::Answer)
             }
             Err(violation) => Err(violation.into()),

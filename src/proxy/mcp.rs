@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::Proxy;
+use super::agent::agent;
 use super::budget::Permit;
 use super::reply::{self, ReplyBody};
 use super::tenant::{self, Asker, Proof};
@@ -48,7 +49,10 @@ where
         return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, BUSY, "the proxy's buffers are full: try again later"));
     }
     let hosts = if proxy.config.server.listen.ip().is_loopback() { Hosts::Local } else { Hosts::Any };
-    let tools = Toolbox::new(reading, tenants, Enabled::default(), settings.page_chars);
+    let mut tools = Toolbox::new(reading, tenants, Enabled::default(), settings.page_chars);
+    if proxy.config.strategies.memory.is_some() {
+        tools = tools.with_memory(agent(request.headers()));
+    }
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
     Some(match answer {
         Ok(answer) => answer.map(ReplyBody::Mcp),

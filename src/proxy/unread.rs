@@ -73,7 +73,7 @@ impl Compactor {
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
-            return false;
+            return None;
         }
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };

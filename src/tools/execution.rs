@@ -19,17 +19,19 @@ const SEARCH_TIME: Duration = Duration::from_secs(2);
 /// The tools of one caller.
 #[derive(Clone)]
 pub struct Toolbox {
-    reading: Arc<Reading>,
+    pub(super) reading: Arc<Reading>,
     /// Whose texts may be read; over MCP one credential may be the same caller at several upstreams.
-    tenants: Vec<Tenant>,
-    enabled: Enabled,
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) enabled: Enabled,
+    /// Whose memory, where there is one.
+    pub(super) agent: Arc<str>,
     /// Most Unicode characters of a result.
-    page_chars: usize,
+    pub(super) page_chars: usize,
 }
 
 impl Toolbox {
     pub fn new(reading: Arc<Reading>, tenants: Vec<Tenant>, enabled: Enabled, page_chars: usize) -> Self {
-        Self { reading, tenants, enabled, page_chars }
+        Self { reading, tenants, enabled, agent: Arc::from(""), page_chars }
     }
 
     pub fn enabled(&self) -> Enabled {
@@ -52,6 +54,9 @@ impl Toolbox {
     async fn run(&self, tool: Tool, arguments: &str) -> Result<String, String> {
         match arguments::read(tool, arguments).map_err(|error| error.to_string())? {
             Request::ReadEvicted(reading) => self.read_evicted(reading).await,
+            Request::MemorySearch { query, most } => self.memory_search(&query, most).await,
+            Request::MemoryGet { path, start, end } => self.memory_get(&path, (start, end)).await,
+            Request::MemorySave { content } => self.memory_save(&content).await,
             _ => Err(self.no_tool()),
         }
     }

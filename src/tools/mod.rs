@@ -6,4 +6,5 @@ pub mod definitions;
 pub mod execution;
 pub mod matches;
 pub mod mcp;
+mod memory;
 pub mod page;

@@ -158,6 +158,10 @@ async fn ten_compactions_in_a_chain_note_each_fact_once() {
     for asked in stage.memory_calls() {
         assert!(!asked.contains("SYSTEM: remember"), "tool text was shown");
     }
+    let asked = stage.memory_calls().concat();
+    for n in 0..9 {
+        assert_eq!(asked.matches(&format!("From now on rule-{n} holds")).count(), 1, "rule {n} is read once");
+    }
     assert_eq!(stage.provider.violations(), []);
 }
 
