@@ -1,12 +1,14 @@
 //! `/_compactproxy/mcp`: the tools for clients that speak MCP, by the same credential as the provider's API.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use http_body::Body;
+use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -16,9 +18,9 @@ use super::budget::Permit;
 use super::reply::{self, ReplyBody};
 use super::tenant::{self, Asker, Proof};
 use crate::config::TenantRule;
-use crate::store::Tenant;
+use crate::store::{Store, Tenant};
 use crate::tools::definitions::Enabled;
-use crate::tools::execution::Toolbox;
+use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::mcp::{self, Hosts, MAX_MESSAGE};
 
 /// Where it is served.
@@ -49,10 +51,10 @@ where
         return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, BUSY, "the proxy's buffers are full: try again later"));
     }
     let hosts = if proxy.config.server.listen.ip().is_loopback() { Hosts::Local } else { Hosts::Any };
-    let mut tools = Toolbox::new(reading, tenants, Enabled::default(), settings.page_chars);
-    if proxy.config.strategies.memory.is_some() {
-        tools = tools.with_memory(agent(request.headers()));
-    }
+    let agent = agent(request.headers());
+    let caller = Caller { home: home(&reading.store, &tenants).await, tenants, agent };
+    let enabled = Enabled { memory: proxy.config.strategies.memory.is_some(), ..Enabled::default() };
+    let tools = Toolbox::new(reading, caller, enabled, settings.page_chars);
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
     Some(match answer {
         Ok(answer) => answer.map(ReplyBody::Mcp),
@@ -67,7 +69,9 @@ fn tenants<B>(proxy: &Proxy, request: &Request<B>) -> Option<Vec<Tenant>> {
     let shown =
         compactor.tenant_rule == TenantRule::Single || tenant::shows_credential(request.headers(), request.uri());
     // Where the proxy holds the key its clients have none.
+    let named = upstream_named(request.uri());
     let known = proxy.config.upstreams.iter().filter(|upstream| shown || upstream.api_key.is_some());
+    let known = known.filter(|upstream| named.as_ref().is_none_or(|named| **named == upstream.name));
     let identities = known.map(|upstream| {
         let asker = Asker { upstream: &upstream.name, headers: request.headers(), uri: request.uri() };
         tenant::identify(&compactor.store, &compactor.tenant_rule, &compactor.verified, &asker)
@@ -80,6 +84,23 @@ fn tenants<B>(proxy: &Proxy, request: &Request<B>) -> Option<Vec<Tenant>> {
         }
     }
     (!identities.is_empty()).then_some(tenants)
+}
+
+/// `?upstream=NAME`: a client whose credential is good for several says which one it means.
+fn upstream_named(uri: &Uri) -> Option<Cow<'_, str>> {
+    let named = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("upstream="))?;
+    Some(percent_decode_str(named).decode_utf8_lossy())
+}
+
+/// Whose sessions and memory: the first tenant of which something was seen. Whoever only shows some credential writes
+/// nothing.
+async fn home(store: &Store, tenants: &[Tenant]) -> Option<Tenant> {
+    for tenant in tenants {
+        if store.is_seen(tenant).await {
+            return Some(*tenant);
+        }
+    }
+    None
 }
 
 /// An error in the protocol's own form.

@@ -1,6 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
-mod agent;
+pub mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -23,6 +23,7 @@ pub mod memory;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+mod pulse;
 pub mod reading;
 pub mod recent;
 pub mod recovery;
@@ -51,6 +52,7 @@ use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
@@ -96,6 +98,8 @@ pub struct Shard {
     clients: Vec<Clients>,
     /// Everything that a graceful end waits for.
     pub tasks: TaskTracker,
+    /// Cancelled when the end begins: what has no end of its own looks for one.
+    pub ending: CancellationToken,
 }
 
 /// Where a request goes.
@@ -153,7 +157,7 @@ impl Shard {
     /// To be made on the runtime that will use it.
     pub fn new(proxy: Arc<Proxy>) -> Arc<Self> {
         let clients = proxy.dialing.iter().map(Clients::new).collect();
-        Arc::new(Self { proxy, clients, tasks: TaskTracker::new() })
+        Arc::new(Self { proxy, clients, tasks: TaskTracker::new(), ending: CancellationToken::new() })
     }
 
     fn upstream(&self, index: usize) -> Option<(&Route, &Clients)> {

@@ -25,7 +25,7 @@ use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, promp
 use crate::compact::{Known, estimate};
 use crate::config::{Api, CompactionSettings, SignedThinking};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
-use crate::wire::side::{Answer, warm_edits};
+use crate::wire::side::{Answer, Envelope, warm_edits};
 use crate::wire::splice::{splice, total_len};
 use crate::wire::{Dialect, Digest, Errand};
 
@@ -193,7 +193,7 @@ pub(super) struct Caller<'o> {
     index: usize,
     /// What is spoken there.
     dialect: Dialect,
-    model: String,
+    envelope: Envelope,
     /// Input tokens of one step.
     pub(super) room: u64,
     template: Option<Arc<str>>,
@@ -216,19 +216,22 @@ impl<'o> Caller<'o> {
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
         let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
-        Self {
-            origin,
-            index,
-            dialect,
-            model,
-            room,
-            template: settings.and_then(|settings| settings.summary_prompt.clone()),
+        let mut envelope = Envelope { room: room / 4, ..origin.envelope.clone() };
+        // What the path names is named once.
+        if settings.is_some_and(|settings| settings.model.is_some()) || index != origin.index {
+            envelope.model = Some(model);
         }
+        // Elsewhere a header says it.
+        if index != origin.index {
+            envelope.version = None;
+        }
+        let template = settings.and_then(|settings| settings.summary_prompt.clone());
+        Self { origin, index, dialect, envelope, room, template }
     }
 
     /// One call with `prompt` as its only message.
     pub(super) async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store, self.room / 4));
+        let body = Bytes::from(self.dialect.transcript_body(&self.envelope, prompt));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, self.other_headers()),

@@ -354,6 +354,13 @@ impl Store {
         answer.unwrap_or(Err(ReadError::Unavailable))
     }
 
+    /// Whether anything of a tenant's was stored: it has sent a request that was looked at. `false` if the database
+    /// does not answer within [`TEXT_BOUND`].
+    pub async fn is_seen(&self, tenant: &Tenant) -> bool {
+        let tenant = *tenant;
+        self.query(|reply| Query::Seen { tenant, reply }).await.unwrap_or(false)
+    }
+
     fn note(&self, note: Note) {
         if self.shared.path.is_some() && self.notes.try_send(note).is_err() {
             self.shared.dropped();

@@ -42,6 +42,11 @@ pub(super) enum Query {
         now: i64,
         reply: oneshot::Sender<Result<Waiting, ReadError>>,
     },
+    /// Whether there is anything of a tenant's.
+    Seen {
+        tenant: Tenant,
+        reply: oneshot::Sender<Result<bool, ReadError>>,
+    },
     /// Read all marks; the number is [`Memory::forget_completeness`](super::memory::Memory)'s.
     Marks(u64),
     /// Copy the write-ahead log into the database, as far as nobody is in the way.
@@ -82,6 +87,9 @@ impl Reader {
                 Query::Flush { keeper, now, reply } => {
                     let waiting = self.asked(async |db| flushes::waiting(db, &keeper, now).await).await;
                     let _ = reply.send(waiting.and_then(|waiting| waiting));
+                }
+                Query::Seen { tenant, reply } => {
+                    let _ = reply.send(self.asked(async |db| reads::seen(db, &tenant).await).await);
                 }
                 Query::Marks(turn) => self.marks(turn).await,
                 Query::Checkpoint => self.checkpoint().await,

@@ -16,22 +16,33 @@ use crate::wire::rounds::OwnResult;
 /// A search in one text takes this long at most.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
+/// Who calls.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Whose removed texts may be read; over MCP one credential may be the same caller at several upstreams.
+    pub tenants: Vec<Tenant>,
+    /// Whose sessions and memory; `None`: nothing of the caller's has passed the proxy yet.
+    pub home: Option<Tenant>,
+    /// Whose memory.
+    pub agent: Arc<str>,
+}
+
 /// The tools of one caller.
 #[derive(Clone)]
 pub struct Toolbox {
     pub(super) reading: Arc<Reading>,
-    /// Whose texts may be read; over MCP one credential may be the same caller at several upstreams.
-    pub(super) tenants: Vec<Tenant>,
-    pub(super) enabled: Enabled,
-    /// Whose memory, where there is one.
-    pub(super) agent: Arc<str>,
+    pub(super) caller: Caller,
+    enabled: Enabled,
     /// Most Unicode characters of a result.
     pub(super) page_chars: usize,
 }
 
+/// What a call says to the model; `Err`: what is wrong.
+pub(super) type Answer = Result<String, String>;
+
 impl Toolbox {
-    pub fn new(reading: Arc<Reading>, tenants: Vec<Tenant>, enabled: Enabled, page_chars: usize) -> Self {
-        Self { reading, tenants, enabled, agent: Arc::from(""), page_chars }
+    pub fn new(reading: Arc<Reading>, caller: Caller, enabled: Enabled, page_chars: usize) -> Self {
+        Self { reading, caller, enabled, page_chars }
     }
 
     pub fn enabled(&self) -> Enabled {
@@ -51,18 +62,20 @@ impl Toolbox {
         }
     }
 
-    async fn run(&self, tool: Tool, arguments: &str) -> Result<String, String> {
+    async fn run(&self, tool: Tool, arguments: &str) -> Answer {
         match arguments::read(tool, arguments).map_err(|error| error.to_string())? {
             Request::ReadEvicted(reading) => self.read_evicted(reading).await,
-            Request::MemorySearch { query, most } => self.memory_search(&query, most).await,
-            Request::MemoryGet { path, start, end } => self.memory_get(&path, (start, end)).await,
+            Request::MemorySearch { query, most } => self.memory_search(query, most).await,
+            Request::MemoryGet { path, start, end } => self.memory_get(&path, start, end).await,
             Request::MemorySave { content } => self.memory_save(&content).await,
-            _ => Err(self.no_tool()),
+            Request::SessionList { .. } | Request::SessionHistory { .. } | Request::SessionSearch { .. } => {
+                Err(self.no_tool())
+            }
         }
     }
 
-    async fn read_evicted(&self, asked: arguments::Reading) -> Result<String, String> {
-        let keys: Vec<TextKey> = self.tenants.iter().map(|tenant| self.reading.store.text_key(tenant)).collect();
+    async fn read_evicted(&self, asked: arguments::Reading) -> Answer {
+        let keys: Vec<TextKey> = self.caller.tenants.iter().map(|tenant| self.reading.store.text_key(tenant)).collect();
         let (id, page_chars) = (asked.id, self.page_chars);
         let work = move |text: &str| {
             // The id of another tenant's text is no id here.

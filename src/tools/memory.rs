@@ -1,90 +1,93 @@
-//! The tools of long-term memory: searching its files, reading their lines, adding to today's.
+//! The tools for long-term memory: finding, reading and adding to the files of the caller's agent.
 
-use std::fmt::Write;
-use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::execution::Toolbox;
+use super::execution::{Answer, Toolbox};
 use super::page::room;
 use crate::memory::page::page;
 use crate::memory::save::{Author, section};
 use crate::memory::search::search;
-use crate::memory::{MemoryFile, MemoryPath};
-use crate::store::{MemoryError, ReadError, Tenant, now};
+use crate::memory::{Day, MemoryFile, MemoryPath};
+use crate::store::MemoryError;
 
-const NOTHING: &str = "nothing is in memory yet: it begins with the first memory_save.";
+/// Files that are named to a model that asks for one that is not there.
+const NAMED: usize = 20;
 
 impl Toolbox {
-    /// The same with the memory of `agent`.
-    #[must_use]
-    pub fn with_memory(mut self, agent: Arc<str>) -> Self {
-        self.enabled.memory = true;
-        self.agent = agent;
-        self
-    }
-
-    /// The files of every tenant that the caller is, with whose they are.
-    async fn files(&self) -> Result<Vec<(Tenant, Vec<MemoryFile>)>, String> {
-        let mut all = Vec::new();
-        for tenant in &self.tenants {
-            let files = self.reading.store.memory_files(tenant, &self.agent).await;
-            all.push((*tenant, files.map_err(|error| unread(&error))?));
+    pub(super) async fn memory_search(&self, query: String, most: usize) -> Answer {
+        let files = self.memory_files().await?;
+        let (count, room) = (files.len(), room(self.page_chars));
+        let bytes = files.iter().map(|file| file.content.len()).sum();
+        let hits =
+            self.reading.work(bytes, move || search(&files, &query, most)).await.map_err(|why| format!("{why}."))?;
+        if hits.is_empty() {
+            return Ok(format!("[nothing matches in {count} memory file{}]", if count == 1 { "" } else { "s" }));
         }
-        Ok(all)
-    }
-
-    pub(super) async fn memory_search(&self, query: &str, most: usize) -> Result<String, String> {
-        let files: Vec<MemoryFile> = self.files().await?.into_iter().flat_map(|(_, files)| files).collect();
-        if files.is_empty() {
-            return Err(NOTHING.to_owned());
-        }
-        let mut said = String::new();
-        for hit in search(&files, query, most) {
-            let _ = writeln!(said, "{}:{}: {}", hit.path, hit.line, hit.text);
-        }
-        if said.is_empty() {
-            let names: Vec<String> = files.iter().map(|file| file.path.to_string()).collect();
-            return Ok(format!("No line has any of these words. The files are {}.", names.join(", ")));
-        }
-        Ok(said)
-    }
-
-    pub(super) async fn memory_get(
-        &self,
-        path: &str,
-        (start, end): (Option<usize>, Option<usize>),
-    ) -> Result<String, String> {
-        let path: MemoryPath = path.parse().map_err(|error| format!("{error}."))?;
-        let mut names = Vec::new();
-        for file in self.files().await?.into_iter().flat_map(|(_, files)| files) {
-            if file.path == path {
-                let lines =
-                    page(&file.content, start, end, room(self.page_chars)).map_err(|error| format!("{error}."))?;
-                let next = if lines.cut { format!("; go on with startLine {}", lines.last + 1) } else { String::new() };
-                let (first, last, total) = (lines.first, lines.last, lines.total);
-                return Ok(format!("[{path}: lines {first} to {last} of {total}{next}]\n{}", lines.text));
+        let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
+        for hit in &hits {
+            let line = format!("{}:{}: {}\n", hit.path, hit.line, hit.text);
+            chars += line.chars().count();
+            if chars > room {
+                break;
             }
-            names.push(file.path.to_string());
+            shown += &line;
+            fit += 1;
         }
-        if names.is_empty() {
-            return Err(NOTHING.to_owned());
-        }
-        Err(format!("there is no {path}; the files are {}.", names.join(", ")))
+        let s = if fit == 1 { "" } else { "s" };
+        Ok(format!(
+            "[{fit} of {} hit{s}, the best first, as FILE:LINE: TEXT; memory_get reads around a line]\n{shown}",
+            hits.len()
+        ))
     }
 
-    /// Where the caller is several tenants, the first one that has a memory keeps it.
-    pub(super) async fn memory_save(&self, content: &str) -> Result<String, String> {
-        let (path, text) = section(Author::Saved, now(), content).map_err(|error| format!("{error}."))?;
-        let files = self.files().await?;
-        let owner = files.iter().find(|(_, files)| !files.is_empty()).or(files.first());
-        let Some((tenant, _)) = owner else { return Err("nobody is known by this credential yet.".to_owned()) };
-        match self.reading.store.append_memory(tenant, &self.agent, path, &text).await {
-            Ok(_) => Ok(format!("Saved to {path}.")),
-            Err(MemoryError::FileFull) => Err("today's file is full; it goes on tomorrow.".to_owned()),
-            Err(error) => Err(format!("nothing was saved: {error}.")),
+    pub(super) async fn memory_get(&self, path: &str, start: Option<usize>, end: Option<usize>) -> Answer {
+        let named: MemoryPath = path.trim().parse().map_err(|error| format!("{error}."))?;
+        let files = self.memory_files().await?;
+        let Some(file) = files.iter().find(|file| file.path == named) else { return Err(no_file(named, &files)) };
+        let page = page(&file.content, start, end, room(self.page_chars)).map_err(|error| format!("{error}."))?;
+        let lines = match page.last {
+            last if last < page.first => "it is empty".to_owned(),
+            last => format!("lines {} to {last} of {}", page.first, page.total),
+        };
+        let more = if page.cut { format!("; for more use startLine={}", page.last + 1) } else { String::new() };
+        Ok(format!("[{named}: {lines}{more}]\n{}", page.text))
+    }
+
+    pub(super) async fn memory_save(&self, content: &str) -> Answer {
+        let Some(tenant) = self.caller.home else {
+            return Err(
+                "nothing of this credential has passed the proxy yet: make a model call with it first.".to_owned()
+            );
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
+        let (path, section) = section(Author::Saved, now, content).map_err(|error| format!("{error}."))?;
+        self.reading.admit().map_err(|why| format!("{why}."))?;
+        match self.reading.store.append_memory(&tenant, &self.caller.agent, path, &section).await {
+            Ok(_) => Ok(format!("[saved to {path}]")),
+            Err(MemoryError::FileFull | MemoryError::TenantFull) => {
+                Err("the memory is full: nothing was saved. Tell the user.".to_owned())
+            }
+            Err(error) => Err(format!("{error}.")),
         }
+    }
+
+    /// The agent's files; none of a caller who is nobody so far.
+    async fn memory_files(&self) -> Result<Vec<MemoryFile>, String> {
+        let Some(tenant) = self.caller.home else { return Ok(Vec::new()) };
+        self.reading.admit().map_err(|why| format!("{why}."))?;
+        let files = self.reading.store.memory_files(&tenant, &self.caller.agent).await;
+        files.map_err(|error| format!("{error}."))
     }
 }
 
-fn unread(error: &ReadError) -> String {
-    format!("the memory cannot be read now: {error}.")
+/// What there is in place of a file that is not.
+fn no_file(named: MemoryPath, files: &[MemoryFile]) -> String {
+    let mut there: Vec<(Option<Day>, String)> = files.iter().map(|f| (f.path.day(), f.path.to_string())).collect();
+    if there.is_empty() {
+        return format!("there is no {named}: nothing has been saved yet.");
+    }
+    // MEMORY.md, then the latest days.
+    there.sort_by(|(a, _), (b, _)| (a.is_some(), b).cmp(&(b.is_some(), a)));
+    let names: Vec<String> = there.into_iter().take(NAMED).map(|(_, name)| name).collect();
+    format!("there is no {named}. The latest files are {}.", names.join(", "))
 }

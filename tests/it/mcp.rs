@@ -225,3 +225,48 @@ async fn a_full_house_is_said_and_nothing_is_kept() {
     let error: Value = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!((answer.status, &error["error"]["code"]), (503, &json!(-32_002)));
 }
+
+#[tokio::test]
+async fn memory_is_written_and_read_by_who_was_seen_and_no_other() {
+    let (_provider, proxy) = pair(Settings::default(), &format!("{SECTIONS}[memory]\n")).await;
+    let addr = proxy.proxy_addr;
+    let (one, two) = (("authorization", "Bearer one"), ("authorization", "Bearer two"));
+    let list = asked(addr, &[one], "tools/list", json!({})).await;
+    let names: Vec<_> = list["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    assert_eq!(names, ["read_evicted", "memory_search", "memory_get", "memory_save"]);
+
+    let (said, failed) = called(addr, &[one], "memory_save", json!({"content": "- likes tea"})).await;
+    assert!(failed && said.contains("make a model call"), "{said}");
+    for key in ["one", "two"] {
+        post(addr, key, &evicted("a").0).await;
+    }
+    let (saved, failed) =
+        called(addr, &[one], "memory_save", json!({"content": "- likes tea\n- builds with cargo"})).await;
+    let path = saved.strip_prefix("[saved to ").and_then(|rest| rest.strip_suffix(']')).unwrap().to_owned();
+    assert!(!failed && path.starts_with("memory/"), "{saved}");
+    let (found, _) = called(addr, &[one], "memory_search", json!({"query": "tea"})).await;
+    assert!(found.contains(&format!("{path}:3: - likes tea")), "{found}");
+    let (got, failed) = called(addr, &[one], "memory_get", json!({"path": path, "startLine": "3", "endLine": 4})).await;
+    assert!(!failed && got.ends_with("]\n- likes tea\n- builds with cargo\n"), "{got}");
+
+    // Another credential, another agent: nothing of it.
+    for headers in [&[two][..], &[one, ("x-compactproxy-agent", "other")], &[("authorization", "Bearer three")]] {
+        let (found, failed) = called(addr, headers, "memory_search", json!({"query": "tea"})).await;
+        assert_eq!((found.as_str(), failed), ("[nothing matches in 0 memory files]", false));
+        let (got, failed) = called(addr, headers, "memory_get", json!({"path": path})).await;
+        assert!(failed && got.contains("nothing has been saved yet"), "{got}");
+    }
+    for path in [
+        "../MEMORY.md",
+        "/etc/passwd",
+        "memory/..%2f..%2fx.md",
+        "memory/2026-11-30.md\u{0}",
+        "MEMORY.md/.",
+        "mеmory/2026-11-30.md",
+    ] {
+        let (got, failed) = called(addr, &[one], "memory_get", json!({"path": path})).await;
+        assert!(failed && got.contains("no memory file can have this path"), "{path}: {got}");
+    }
+    let (got, failed) = called(addr, &[one], "memory_get", json!({"path": "MEMORY.md"})).await;
+    assert!(failed && got.contains(&format!("The latest files are {path}.")), "{got}");
+}

@@ -1,5 +1,4 @@
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::compact::TextId;
@@ -26,7 +25,8 @@ impl Desk {
     }
 
     fn tools(&self, tenants: &[Tenant]) -> Toolbox {
-        Toolbox::new(Arc::clone(&self.reading), tenants.to_vec(), Enabled::default(), 1_000)
+        let caller = Caller { tenants: tenants.to_vec(), home: tenants.first().copied(), agent: "a".into() };
+        Toolbox::new(Arc::clone(&self.reading), caller, Enabled::default(), 1_000)
     }
 }
 
@@ -101,55 +101,5 @@ proptest! {
             }
             Ok(())
         })?;
-    }
-}
-
-/// A tool's answer, its arguments a JSON object.
-async fn said(tools: &Toolbox, name: &str, arguments: serde_json::Value) -> (bool, String) {
-    let answer = tools.call(name, &arguments.to_string()).await;
-    (answer.failed, answer.text)
-}
-
-#[tokio::test]
-async fn memory_is_saved_found_and_read_by_its_own_tenant_and_agent_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite://{}", folder.path().join("state.db").display());
-    let store = Store::open(&url, Limits::default()).await.unwrap();
-    let reading = Arc::new(Reading::new(Arc::clone(&store), Budget::new(1 << 30)));
-    let of = |tenants: &[&[u8]], agent: &str| {
-        let tenants = tenants.iter().map(|name| store.tenant(&[name])).collect();
-        Toolbox::new(Arc::clone(&reading), tenants, Enabled::default(), 1_000).with_memory(agent.into())
-    };
-    let (mine, both) = (of(&[b"a"], "codex"), of(&[b"empty", b"a"], "codex"));
-    assert!(said(&mine, "memory_search", json!({"query": "x"})).await.1.contains("nothing is in memory yet"));
-    for n in 0..3 {
-        let content = format!("The user prefers tabs ({n}).");
-        let (failed, text) = said(if n == 2 { &both } else { &mine }, "memory_save", json!({"content": content})).await;
-        assert!(!failed && text.starts_with("Saved to memory/"), "{text}");
-    }
-    let (_, hits) = said(&mine, "memory_search", json!({"query": "which tabs", "maxResults": 2})).await;
-    let (path, rest) = hits.lines().next().unwrap().split_once(':').unwrap();
-    assert!(hits.lines().count() == 2 && rest.starts_with("3: The user prefers tabs (0)"), "{hits}");
-    let (_, all) = said(&both, "memory_get", json!({"path": path})).await;
-    assert!(
-        all.starts_with(&format!("[{path}: lines 1 to 12 of 12]\n## Saved 20")) && all.contains("tabs (2)"),
-        "{all}"
-    );
-    let (_, one) = said(&mine, "memory_get", json!({"path": path, "startLine": 3, "endLine": 3})).await;
-    assert!(one.ends_with("of 12]\nThe user prefers tabs (0).\n"), "{one}");
-    for (arguments, says) in [
-        (json!({"path": path, "startLine": 99}), "behind the file's last line (12)"),
-        (json!({"path": "../../etc/passwd"}), "no memory file can have this path"),
-        (json!({"path": "memory/2020-01-01.md"}), path),
-    ] {
-        let (failed, text) = said(&mine, "memory_get", arguments).await;
-        assert!(failed && text.contains(says), "{text}");
-    }
-    assert!(said(&mine, "memory_save", json!({"content": "x".repeat(16_001)})).await.0);
-    assert!(said(&mine, "memory_search", json!({"query": "kubernetes"})).await.1.contains(path));
-    for (tenants, agent) in [(&[&b"b"[..]], "codex"), (&[&b"a"[..]], "other"), (&[&b"a"[..]], "codex/../codex")] {
-        let theirs = of(tenants, agent);
-        assert!(said(&theirs, "memory_search", json!({"query": "tabs"})).await.1.contains("nothing is in memory"));
-        assert!(said(&theirs, "memory_get", json!({"path": path})).await.0);
     }
 }
