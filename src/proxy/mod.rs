@@ -27,6 +27,7 @@ pub mod reply;
 pub mod route;
 pub mod second;
 pub mod sessions;
+mod shaped;
 pub mod sidecall;
 mod socket;
 pub mod tenant;
@@ -195,8 +196,10 @@ async fn forward(
         }
         _ => Look::Away,
     };
+    let spoken = exchange.spoken(&request, target.uri.path());
     let request = retarget(request, target.uri);
     match look {
+        Look::Away if !spoken.is_empty() => Box::pin(exchange.shaped(request, spoken, record)).await,
         Look::Away => Box::pin(exchange.stream(request, record)).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
@@ -263,9 +266,21 @@ impl Exchange<'_> {
         record: &mut Record,
     ) -> Result<(Held, Additions), Fault> {
         let (parts, body) = request.into_parts();
-        let intake = match intake::take(&self.shard.proxy, body, self.route.upstream.idle_timeout).await? {
+        let taken = intake::take(&self.shard.proxy, body, self.route.upstream.idle_timeout).await?;
+        self.taken(parts, taken, look, record).await
+    }
+
+    /// What follows once the body was taken in, or could not be.
+    async fn taken(
+        &self,
+        parts: Parts,
+        taken: Taken,
+        look: Look,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
+        let intake = match taken {
             Taken::Whole(intake) => intake,
-            Taken::TooLarge(body) => {
+            Taken::Passing(body) => {
                 let answer = self.attempt(Request::from_parts(parts, body), BodyHeaders::TakenIn).await?;
                 return Ok((Held::untouched(answer), Additions::default()));
             }

@@ -32,6 +32,7 @@ mod recovery;
 mod refusals;
 mod responses;
 mod second_attempts;
+mod shapes;
 mod side_calls;
 mod sockets;
 mod spending;
