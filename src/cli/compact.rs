@@ -119,7 +119,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let activated = checkpoint.is_some();
     let root = chain.first().copied().unwrap_or_default();
     let new = activated || !evictions.is_empty();
-    let batch = Batch { root, texts, evictions, checkpoint };
+    let batch = Batch { root, texts, evictions, checkpoint, said: None };
     let refused = new && !keep(store, &tenant, folder.as_deref(), batch).await;
     // What is known already stands, whether or not the store takes more.
     let (actions, tokens, note) = match refused {

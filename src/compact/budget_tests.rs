@@ -21,6 +21,7 @@ fn compaction() -> CompactionSettings {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: true,
+        flush_before_compact: true,
     }
 }
 
@@ -59,6 +60,8 @@ fn all() -> Strategies {
         recovery: true,
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
+        memory: None,
     }
 }
 
@@ -180,6 +183,8 @@ prop_compose! {
             recovery: false,
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            tools: None,
+            memory: None,
         }
     }
 }

@@ -33,7 +33,17 @@ pub const TRUNCATION_TEXT: &str =
 
 pub const MAX_OUTPUT_CHARS: usize = 2_000;
 
+pub const MAX_ROUNDS: usize = 5;
+/// Unicode characters.
+pub const PAGE_CHARS: usize = 16_000;
+
 pub const RESERVED_TOKENS: u64 = 20_000;
+
+pub const CONSOLIDATE_GAP: Duration = Duration::from_secs(30 * 60);
+pub const MEMORY_TOKENS: usize = 4_000;
+pub const ARCHIVE_AFTER: Duration = Duration::from_secs(90 * 24 * 3600);
+/// The largest `max_tokens`: what is kept in mind has to fit beside a conversation, and into one answer.
+pub const MOST_MEMORY_TOKENS: usize = 32_000;
 
 /// Tools whose results stay whole up to `excluded_limit_factor` times the limit: name patterns.
 pub fn excluded_tools() -> Vec<String> {

@@ -135,6 +135,9 @@ pub struct Strategies {
     /// Report what would be done, change nothing.
     pub observe: bool,
     pub signed_thinking: SignedThinking,
+    /// What the model itself may read back, and how.
+    pub tools: Option<ToolSettings>,
+    pub memory: Option<MemorySettings>,
 }
 
 /// What becomes of signed thinking behind a change (A27).
@@ -147,6 +150,42 @@ pub enum SignedThinking {
     Dropped,
     /// The provider has refused that: nothing changes but by a full fold.
     Refused,
+}
+
+/// The tools with which a model reads back what was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    pub inject: Inject,
+    pub scope: ToolScope,
+    /// Most answers of a provider in a row that become one answer of the client's.
+    pub max_rounds: usize,
+    /// Most Unicode characters of a tool's result.
+    pub page_chars: usize,
+    /// Served as MCP. Of the base section alone: there is no request that a policy could match.
+    pub mcp: bool,
+}
+
+/// When the proxy offers its tools to the model in the client's place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Inject {
+    /// Reading removed texts, from the first removal in a conversation on.
+    #[default]
+    Auto,
+    /// All of them, from the first request on.
+    Always,
+    Never,
+}
+
+/// Whose sessions the tools reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ToolScope {
+    /// The current conversation's alone.
+    #[default]
+    Session,
+    /// All of the same agent.
+    Agent,
+    /// All of the tenant.
+    Tenant,
 }
 
 /// A number that may depend on the window.
@@ -202,6 +241,19 @@ pub struct CompactionSettings {
     /// Contains `{messages}`.
     pub summary_prompt: Option<Arc<str>>,
     pub offload_before_compact: bool,
+    /// What a summary replaces is read for memory first. Only where `memory` is on as well.
+    pub flush_before_compact: bool,
+}
+
+/// Long-term memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemorySettings {
+    /// Days' files are taken into `MEMORY.md` when nothing was noted for so long.
+    pub consolidate_gap: Duration,
+    /// Most tokens of `MEMORY.md`.
+    pub max_tokens: usize,
+    /// Days' files go to the archive at this age.
+    pub archive_after: Duration,
 }
 
 /// How much of the end of a conversation stays verbatim.
@@ -256,10 +308,16 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Config {
+    /// Whether any request may have a memory.
+    pub fn remembers(&self) -> bool {
+        self.sections.memory.is_on() || self.policies.iter().any(Policy::remembers)
+    }
+
     /// Whether any strategy may have a say in any request; else there is no state.
     pub fn compacts(&self) -> bool {
-        let Strategies { eviction, truncate, prune, compaction, .. } = &*self.strategies;
+        let Strategies { eviction, truncate, prune, compaction, memory, .. } = &*self.strategies;
         let base = eviction.is_some() || truncate.is_some() || prune.is_some() || compaction.is_some();
+        let base = base || memory.is_some();
         base || !self.policies.is_empty()
     }
 }

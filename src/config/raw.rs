@@ -13,7 +13,7 @@ use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::problems::{Entry, Problems, did_you_mean};
 use super::sizes::ByteSize;
 use super::value::{Mode, PromptFile, ReadableFile, Set, Value, kind};
-use super::{Api, Auto, Secret, SignedThinking, TenantRule};
+use super::{Api, Auto, Inject, Secret, SignedThinking, TenantRule, ToolScope};
 
 /// The keys of one table.
 pub trait Keys: Default {
@@ -153,6 +153,14 @@ tables! {
         upstream: String,
         summary_prompt_file: PromptFile,
         offload_before_compact: bool,
+        flush_before_compact: bool,
+    }
+
+    /// `[memory]`
+    MemoryKeys {
+        consolidate_gap: Duration,
+        max_tokens: NonZeroUsize,
+        archive_after: Duration,
     }
 
     /// `[overflow_recovery]`
@@ -163,6 +171,15 @@ tables! {
     /// `[anthropic]`
     AnthropicKeys {
         prefix_mismatch: SignedThinking,
+    }
+
+    /// `[tools]`
+    ToolKeys {
+        inject: Inject,
+        scope: ToolScope,
+        max_rounds: NonZeroUsize,
+        page_chars: NonZeroUsize,
+        mcp: bool,
     }
 
     /// `[[window]]`
@@ -204,6 +221,8 @@ pub struct Sections {
     pub compaction: Section<CompactionKeys>,
     pub recovery: Section<RecoveryKeys>,
     pub anthropic: Section<AnthropicKeys>,
+    pub tools: Section<ToolKeys>,
+    pub memory: Section<MemoryKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -227,8 +246,16 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 6] =
-    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic"];
+pub const SECTIONS: [&str; 8] = [
+    "tool_result_eviction",
+    "truncate_args",
+    "prune",
+    "compaction",
+    "overflow_recovery",
+    "anthropic",
+    "tools",
+    "memory",
+];
 
 /// The other tables at the file's top level.
 pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
@@ -260,6 +287,8 @@ impl Sections {
             compaction: self.compaction.over(&base.compaction),
             recovery: self.recovery.over(&base.recovery),
             anthropic: self.anthropic.over(&base.anthropic),
+            tools: self.tools.over(&base.tools),
+            memory: self.memory.over(&base.memory),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -272,6 +301,8 @@ impl Sections {
             "compaction" => self.compaction.read(entry, problems),
             "overflow_recovery" => self.recovery.read(entry, problems),
             "anthropic" => self.anthropic.read(entry, problems),
+            "tools" => self.tools.read(entry, problems),
+            "memory" => self.memory.read(entry, problems),
             _ => {}
         }
     }
@@ -285,6 +316,8 @@ impl Sections {
             "compaction" => self.compaction.on = off,
             "overflow_recovery" => self.recovery.on = off,
             "anthropic" => self.anthropic.on = off,
+            "tools" => self.tools.on = off,
+            "memory" => self.memory.on = off,
             _ => {}
         }
     }

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::origin::Incoming;
 use crate::store::Tenant;
 use crate::wire::chain::{self, Collector, Output};
 use crate::wire::conversation::Fields;
 use crate::wire::sse::Reader;
-use crate::wire::{Conversation, Role};
+use crate::wire::{Conversation, Dialect, Errand, Role};
 
 /// Bytes of all recorded turns together.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -51,6 +52,13 @@ pub enum Beginning {
     New,
     /// All: on a socket what follows continues it.
     Any,
+}
+
+/// Whether others may continue the response to a request, so that it is recorded. `store`: the body's own.
+pub fn is_recorded(incoming: &Incoming<'_>, store: Option<bool>) -> bool {
+    let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
+    let kept = incoming.chains == Beginning::Any || store != Some(false);
+    incoming.dialect == Dialect::Responses && turn && kept
 }
 
 /// A request whose response is to be recorded.

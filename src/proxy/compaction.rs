@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::bindings::Bindings;
 use super::breaker::Breaker;
-use super::chains::{Beginning, Chains, Recorder};
+use super::chains::{Chains, Recorder, is_recorded};
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
@@ -200,10 +200,9 @@ impl Compactor {
 
     /// The recorder of a response that others may continue.
     fn recorder(&self, incoming: &Incoming<'_>, identity: &Identity, conversation: &Conversation) -> Option<Recorder> {
-        let continued = incoming.chains == Beginning::Any || conversation.fields.store != Some(false);
-        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
-        let recorded = conversation.dialect == Dialect::Responses && turn && continued;
-        recorded.then(|| self.chains.record(identity.tenant, conversation, incoming.chains)).flatten()
+        is_recorded(incoming, conversation.fields.store)
+            .then(|| self.chains.record(identity.tenant, conversation, incoming.chains))
+            .flatten()
     }
 
     /// Counts a request that was not planned.
@@ -270,7 +269,7 @@ impl Compactor {
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
-        let batch = Batch { root: origin.root, texts, evictions, checkpoint };
+        let batch = Batch { root: origin.root, texts, evictions, checkpoint, said: None };
         if self.commit(&origin, batch).await.is_ok() {
             work.known = self.store.known(&origin.tenant, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);

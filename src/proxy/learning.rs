@@ -89,9 +89,7 @@ fn observed(tail: &Tail, stream: bool) -> Observed {
     let bytes = tail.bytes();
     let whole = (!stream && tail.is_whole()).then(|| usage::from_body(&bytes));
     // What is answered on a socket comes in events whether or not a stream was asked for.
-    whole
-        .filter(|observed| observed.usage.is_some())
-        .unwrap_or_else(|| usage::from_stream_tail(&bytes, !tail.is_whole()))
+    whole.filter(|observed| observed.usage.is_some()).unwrap_or_else(|| usage::from_stream_tail(&bytes, tail.shown()))
 }
 
 /// The observer of a model list: local servers tell their windows there.

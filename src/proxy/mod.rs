@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+pub mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -17,9 +18,12 @@ pub mod jobs;
 pub mod laid;
 pub mod learning;
 pub mod local;
+pub mod mcp;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+mod pulse;
+pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
@@ -47,6 +51,7 @@ use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
@@ -58,14 +63,13 @@ use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
-use self::local::{MAX_PAGES, PerSecond, READS_A_SECOND};
 use self::observe::Watch;
 use self::outcome::{Outcome, Record};
+use self::reading::Reading;
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
-use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -81,8 +85,8 @@ pub struct Proxy {
     pub compactor: Option<Compactor>,
     /// How long the beginning of an answer is held back at most.
     pub hold_time: Duration,
-    reads: PerSecond,
-    pages: Workers,
+    /// `None` where there is no store.
+    pub reading: Option<Arc<Reading>>,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -93,6 +97,8 @@ pub struct Shard {
     clients: Vec<Clients>,
     /// Everything that a graceful end waits for.
     pub tasks: TaskTracker,
+    /// Cancelled when the end begins: what has no end of its own looks for one.
+    pub ending: CancellationToken,
 }
 
 /// Where a request goes.
@@ -129,9 +135,9 @@ impl Proxy {
         let budget = Budget::new(config.server.max_buffered_bytes);
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
-        let (reads, pages) = (PerSecond::new(READS_A_SECOND), Workers::new(MAX_PAGES));
+        let reading = compactor.as_ref().map(|on| Arc::new(Reading::new(Arc::clone(&on.store), Arc::clone(&budget))));
         let hold_time = HOLD_TIME;
-        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, pages, routes, dialing }))
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reading, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -150,7 +156,7 @@ impl Shard {
     /// To be made on the runtime that will use it.
     pub fn new(proxy: Arc<Proxy>) -> Arc<Self> {
         let clients = proxy.dialing.iter().map(Clients::new).collect();
-        Arc::new(Self { proxy, clients, tasks: TaskTracker::new() })
+        Arc::new(Self { proxy, clients, tasks: TaskTracker::new(), ending: CancellationToken::new() })
     }
 
     fn upstream(&self, index: usize) -> Option<(&Route, &Clients)> {
@@ -163,7 +169,7 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
     let mut record = Record::open(Arc::clone(&shard));
     if local::is_own(request.uri().path()) {
         record.close(Outcome::Local);
-        return local::serve(&shard.proxy, request.method(), request.uri()).await;
+        return Box::pin(local::serve(&shard.proxy, request)).await;
     }
     let asked = route::error_dialect(request.uri().path());
     let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::chains::Recorder;
 use super::encoding::{Decoder, Encoding};
+use crate::wire::usage::Shown;
 
 /// How much of an answer's end is kept.
 pub const TAIL_BYTES: usize = 16 * 1024;
@@ -55,6 +56,11 @@ impl Tail {
     /// Whether these are all bytes of the body.
     pub fn is_whole(&self) -> bool {
         !self.cut
+    }
+
+    /// What the window shows of the body.
+    pub fn shown(&self) -> Shown {
+        if self.cut { Shown::End } else { Shown::All }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::conversation::Fields;
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
+use crate::wire::side::Envelope;
 use crate::wire::{self, Conversation, Dialect, Digest, Errand, Sight};
 
 /// Output tokens below which a lowered limit helps nobody (A26).
@@ -56,8 +57,8 @@ pub struct Origin {
     pub media: bool,
     /// How much of the history its bytes show.
     pub sight: Sight,
-    /// `store`, where the client sent it.
-    pub store: Option<bool>,
+    /// What side calls in its name say beside their prompt.
+    pub envelope: Envelope,
     /// What is asked for.
     pub errand: Errand,
     /// Output tokens below which a lowered limit is of no use (A14, A26).
@@ -112,7 +113,7 @@ impl Origin {
             stream: conversation.fields.stream,
             media: carries_media(conversation),
             sight: conversation.sight(),
-            store: conversation.fields.store,
+            envelope: Envelope::of(conversation),
             errand: conversation.errand(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),

@@ -25,7 +25,7 @@ use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, promp
 use crate::compact::{Known, estimate};
 use crate::config::{Api, CompactionSettings, SignedThinking};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
-use crate::wire::side::{Answer, warm_edits};
+use crate::wire::side::{Answer, Envelope, warm_edits};
 use crate::wire::splice::{splice, total_len};
 use crate::wire::{Dialect, Digest, Errand};
 
@@ -147,7 +147,8 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     });
     let (digest, checkpoint, texts): (Digest, _, _) = composed.await??;
     let prepared = Some((digest, Arc::clone(&checkpoint), Stage::Prepared));
-    let batch = Batch { root: origin.root, texts: texts.clone(), evictions: Vec::new(), checkpoint: prepared };
+    let batch =
+        Batch { root: origin.root, texts: texts.clone(), evictions: Vec::new(), checkpoint: prepared, said: None };
     // What was paid for is of use to who waits for it, also where it cannot be kept.
     let texts = if compactor.commit(&origin, batch).await.is_ok() { Vec::new() } else { texts };
     Some(Prepared { checkpoint, texts: texts.into() })
@@ -187,7 +188,7 @@ struct Caller<'o> {
     index: usize,
     /// What is spoken there.
     dialect: Dialect,
-    model: String,
+    envelope: Envelope,
     /// Input tokens of one step.
     room: u64,
     template: Option<Arc<str>>,
@@ -209,12 +210,21 @@ impl<'o> Caller<'o> {
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
         let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
-        Self { origin, index, dialect, model, room, template: settings.summary_prompt.clone() }
+        let mut envelope = Envelope { room: room / 4, ..origin.envelope.clone() };
+        // What the path names is named once.
+        if settings.model.is_some() || index != origin.index {
+            envelope.model = Some(model);
+        }
+        // Elsewhere a header says it.
+        if index != origin.index {
+            envelope.version = None;
+        }
+        Self { origin, index, dialect, envelope, room, template: settings.summary_prompt.clone() }
     }
 
     /// One call with `prompt` as its only message.
     async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store, self.room / 4));
+        let body = Bytes::from(self.dialect.transcript_body(&self.envelope, prompt));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, self.other_headers()),

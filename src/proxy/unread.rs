@@ -19,7 +19,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Request};
 
-use super::chains::{Beginning, Recorder};
+use super::chains::{Beginning, Recorder, is_recorded};
 use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
 use super::encoding::Encoding;
 use super::headers::BodyHeaders;
@@ -34,7 +34,7 @@ use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire::{self, Dialect, Errand, chain};
+use crate::wire::{self, chain};
 
 /// What becomes of a body.
 pub(super) enum Passage {
@@ -64,8 +64,8 @@ impl Compactor {
         let fields = wire::fields(*dialect, body).ok()?;
         let path = parts.uri.path();
         // Others may continue what is kept.
-        let kept = *dialect == Dialect::Responses && fields.store != Some(false);
-        if kept && (fields.continues || Errand::of_path(path) != Errand::Generate) {
+        let recorded = is_recorded(incoming, fields.store);
+        if recorded && fields.continues {
             return None;
         }
         let config = &shard.proxy.config;
@@ -82,7 +82,7 @@ impl Compactor {
             return None;
         }
         // A client that sends its whole history each time does not chain.
-        if !kept || chain::shows_turns(&fields, body)? {
+        if !recorded || chain::shows_turns(&fields, body)? {
             return Some(None);
         }
         Some(self.chains.record_first(identity.tenant, (&fields, body)))

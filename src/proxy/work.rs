@@ -12,6 +12,7 @@ use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
 use super::origin::Origin;
+use super::second::Overflow;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
 use crate::config::SignedThinking;
@@ -117,6 +118,15 @@ impl Work {
     pub fn recovers(&self) -> bool {
         let repeatable = !matches!(self.origin.errand, Errand::Count | Errand::Warm);
         repeatable && self.origin.strategies.recovery && !self.origin.strategies.observe
+    }
+
+    /// What becomes of an overflow of this request.
+    pub(super) fn overflow(&self) -> Overflow {
+        match self.origin.errand {
+            Errand::Count => Overflow::Final,
+            _ if self.recovers() => Overflow::Mended,
+            _ => Overflow::Left,
+        }
     }
 
     /// Takes the client's own body back into use.

@@ -1,6 +1,7 @@
 //! One batch, one transaction, and certainty about whether it counts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use sqlx::sqlite::SqliteConnection;
@@ -9,6 +10,7 @@ use sqlx::{Connection, QueryBuilder, Row as _};
 use crate::compact::TextId;
 use crate::wire::Digest;
 
+use super::flushes::{self, Said};
 use super::row::{Row, State, level_code};
 use super::texts::Packer;
 use super::{Batch, Tenant, reads};
@@ -67,6 +69,7 @@ pub(super) struct Packed {
     texts: Vec<(TextId, usize, Vec<u8>)>,
     evictions: Vec<(Digest, Vec<u8>)>,
     checkpoint: Option<PackedCheckpoint>,
+    said: Option<Arc<Said>>,
 }
 
 struct PackedCheckpoint {
@@ -102,7 +105,7 @@ pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
             body: packer.pack_row(checkpoint.as_ref())?,
         }),
     };
-    Some(Packed { texts, evictions, checkpoint })
+    Some(Packed { texts, evictions, checkpoint, said: batch.said.clone() })
 }
 
 impl Packed {
@@ -139,6 +142,9 @@ pub(super) async fn apply(
     }
     if let Some(checkpoint) = &packed.checkpoint {
         undo.checkpoint = put_checkpoint(&mut transaction, owner.tenant, session, checkpoint).await?;
+    }
+    if let Some(said) = &packed.said {
+        flushes::queue(&mut transaction, owner, session, said).await?;
     }
     let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
     put_least_covered(&mut transaction, &rows).await?;

@@ -7,6 +7,8 @@
 
 mod cache;
 mod commit;
+mod files;
+mod flushes;
 mod learned;
 mod marks;
 mod memory;
@@ -36,10 +38,15 @@ use crate::compact::{Checkpoint, Eviction, Known, Removed, TextId, TextKey};
 use crate::wire::Digest;
 
 use commit::Ticket;
+pub use files::{
+    MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, MemoryFile, Rewrite,
+};
+pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
 use notes::Note;
 use reader::Query;
 use shared::Shared;
+pub use shared::now;
 pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
@@ -70,6 +77,9 @@ pub struct Batch {
     /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
     /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
+    /// What the checkpoint's summary replaces, where it is to be read for memory. Should the batch be given up in
+    /// the moment of its commit, this may stay: it was said all the same.
+    pub said: Option<Arc<Said>>,
 }
 
 /// Says how much there is, not what it says.
@@ -342,6 +352,13 @@ impl Store {
         self.texts.try_send(Query::Text { id: *id, reply }).map_err(|_| ReadError::Unavailable)?;
         let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
         answer.unwrap_or(Err(ReadError::Unavailable))
+    }
+
+    /// Whether anything of a tenant's was stored: it has sent a request that was looked at. `false` if the database
+    /// does not answer within [`TEXT_BOUND`].
+    pub async fn is_seen(&self, tenant: &Tenant) -> bool {
+        let tenant = *tenant;
+        self.query(|reply| Query::Seen { tenant, reply }).await.unwrap_or(false)
     }
 
     fn note(&self, note: Note) {

@@ -7,8 +7,11 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::compact::TextId;
+use crate::memory::MemoryPath;
 use crate::wire::Digest;
 
+use super::files::{self, Keeper, MemoryEntry, MemoryFile};
+use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::shared::Shared;
 use super::sqlite::{is_busy, open_reader};
@@ -25,6 +28,24 @@ pub(super) enum Query {
     Text {
         id: TextId,
         reply: oneshot::Sender<Result<Option<String>, ReadError>>,
+    },
+    Files {
+        keeper: Keeper,
+        path: Option<MemoryPath>,
+        reply: oneshot::Sender<Result<Vec<MemoryFile>, ReadError>>,
+    },
+    Entries {
+        reply: oneshot::Sender<Result<Vec<MemoryEntry>, ReadError>>,
+    },
+    Flush {
+        keeper: Keeper,
+        now: i64,
+        reply: oneshot::Sender<Result<Waiting, ReadError>>,
+    },
+    /// Whether there is anything of a tenant's.
+    Seen {
+        tenant: Tenant,
+        reply: oneshot::Sender<Result<bool, ReadError>>,
     },
     /// Read all marks; the number is [`Memory::forget_completeness`](super::memory::Memory)'s.
     Marks(u64),
@@ -56,6 +77,20 @@ impl Reader {
                     let _ = reply.send(text);
                 }
                 Query::Rows { .. } | Query::Text { .. } => {}
+                Query::Files { keeper, path, reply } => {
+                    let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
+                    let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
+                }
+                Query::Entries { reply } => {
+                    let _ = reply.send(self.asked(files::entries).await);
+                }
+                Query::Flush { keeper, now, reply } => {
+                    let waiting = self.asked(async |db| flushes::waiting(db, &keeper, now).await).await;
+                    let _ = reply.send(waiting.and_then(|waiting| waiting));
+                }
+                Query::Seen { tenant, reply } => {
+                    let _ = reply.send(self.asked(async |db| reads::seen(db, &tenant).await).await);
+                }
                 Query::Marks(turn) => self.marks(turn).await,
                 Query::Checkpoint => self.checkpoint().await,
             }
@@ -82,6 +117,18 @@ impl Reader {
         // A long text takes longer to unpack than a commit may wait on this thread.
         let unpacked = tokio::task::spawn_blocking(move || unpack_text(&packed, length)).await;
         unpacked.map_err(|_| ReadError::Unavailable)?.map(Some).map_err(|_| ReadError::Damaged)
+    }
+
+    /// What a query says of the database.
+    async fn asked<T>(
+        &mut self,
+        query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, ReadError> {
+        let said = match self.db().await {
+            Ok(db) => query(db).await,
+            Err(error) => Err(error),
+        };
+        said.map_err(|error| self.failed(&error))
     }
 
     async fn marks(&mut self, turn: u64) {

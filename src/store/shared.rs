@@ -131,8 +131,8 @@ impl Shared {
     }
 }
 
-/// Unix seconds.
-pub(super) fn now() -> i64 {
+/// The time in unix seconds.
+pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

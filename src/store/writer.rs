@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::wire::Digest;
 
 use super::commit::{Applied, Owner, Packed, Ticket, apply, prepare};
+use super::files::{self, Change, Changed, Keeper, MemoryError};
 use super::memory::Key;
 use super::notes::{self, Note};
 use super::reader::Query;
@@ -51,6 +52,11 @@ pub(super) enum Job {
     Quarantine {
         tenant: Tenant,
         digest: Digest,
+    },
+    Memory {
+        keeper: Keeper,
+        change: Change,
+        reply: Reply<Changed>,
     },
     Flush(Reply<()>),
     /// Remove all that is due at this time (unix seconds).
@@ -138,6 +144,13 @@ impl Writer {
                 let _ = reply.send(result);
             }
             Job::Quarantine { tenant, digest } => self.quarantine(&tenant, &digest).await,
+            Job::Memory { keeper, change, reply } => {
+                // Who no longer waits was told that nothing is sure: it is not written late.
+                if !reply.is_closed() {
+                    let changed = self.change_memory(&keeper, &change).await;
+                    let _ = reply.send(changed);
+                }
+            }
             Job::Flush(reply) => {
                 while self.flush().await == Due::More {}
                 self.follow_others().await;
@@ -304,6 +317,19 @@ impl Writer {
     async fn apply(&mut self, owner: Owner<'_>, packed: &Packed, ticket: &Ticket) -> Result<Applied, sqlx::Error> {
         let Some((db, _)) = &mut self.db else { return Err(sqlx::Error::PoolClosed) };
         bounded(apply(db, owner, packed, ticket)).await
+    }
+
+    async fn change_memory(&mut self, keeper: &Keeper, change: &Change) -> Changed {
+        self.let_go_of_failed();
+        self.follow_file().await;
+        let Some((db, _)) = &mut self.db else { return Err(MemoryError::Unavailable) };
+        match bounded(files::apply(db, keeper, change, now())).await {
+            Ok(changed) => changed,
+            Err(error) => {
+                self.failed(&error);
+                Err(MemoryError::Unavailable)
+            }
+        }
     }
 
     async fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) {

@@ -25,6 +25,7 @@ mod exchanges;
 mod faults;
 mod framing;
 mod lifecycle;
+mod mcp;
 mod messages;
 mod outcomes;
 mod reader;

@@ -7,8 +7,8 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     // Unknown keys and tables.
     ("\n[compaction]\nkeep_token = 5", 3, "compaction.keep_token", "did you mean `keep_tokens`?"),
     ("[compactoin]", 1, "compactoin", "did you mean `compaction`?"),
-    ("[memory]", 1, "memory", "not known"),
-    ("[compaction]\nflush_before_compact = true", 2, "compaction.flush_before_compact", "not known"),
+    ("[memory]\nmodel = \"m\"", 2, "memory.model", "not known"),
+    ("[compaction]\nflush_before_compact = 1", 2, "compaction.flush_before_compact", "true or false"),
     ("[server]\ntls = { cert = \"Cargo.toml\", key = \"Cargo.toml\", ca = \"x\" }", 2, "server.tls.ca", "not known"),
     ("[[policy]]\n[policy.match]\nmodle = \"m\"", 3, "policy.match.modle", "did you mean `model`?"),
     ("[[policy]]\nserver = {}", 2, "policy.server", "not known"),
@@ -25,6 +25,22 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[upstream]\nname = \"a\"", 1, "upstream", "[[upstream]]"),
     ("[[policy]]\ncompaction = true", 2, "policy.compaction", "or false"),
     ("[[policy]]\nmode = \"off\"", 2, "policy.mode", "\"observe\""),
+    ("[prune]\n[tools]\ninject = \"sometimes\"", 3, "tools.inject", "\"always\""),
+    ("[prune]\n[tools]\nscope = \"all\"", 3, "tools.scope", "\"tenant\""),
+    ("[prune]\n[tools]\nmcp = \"on\"", 3, "tools.mcp", "true or false"),
+    // Tools.
+    ("\n[tools]", 2, "tools", "nothing to read"),
+    ("[prune]\n[tools]\npage_chars = 999", 3, "tools.page_chars", "from 1000 to 100000"),
+    ("[prune]\n[tools]\npage_chars = 100_001", 3, "tools.page_chars", "from 1000 to 100000"),
+    ("[prune]\n[tools]\nmax_rounds = 0", 3, "tools.max_rounds", "at least 1"),
+    ("[prune]\n[tools]\nmax_rounds = 21", 3, "tools.max_rounds", "at most 20"),
+    (
+        "[tool_result_eviction]\nmax_result_chars = 5_000\n[tools]\npage_chars = 20_001",
+        4,
+        "tools.page_chars",
+        "20000 fit",
+    ),
+    ("[prune]\n[tools]\n[[policy]]\ntools = { mcp = false }", 4, "policy.tools.mcp", "set it in [tools]"),
     // Sizes, durations, addresses.
     ("[server]\nmax_body_bytes = \"64 megs\"", 2, "server.max_body_bytes", "64MiB"),
     ("[server]\nmax_body_bytes = 0", 2, "server.max_body_bytes", "at least 1"),
@@ -43,6 +59,11 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[compaction]\nkeep_tokens = 0", 2, "compaction.keep_tokens", "at least 1"),
     ("[compaction]\nkeep_messages = 0", 2, "compaction.keep_messages", "at least 1"),
     ("[[window]]\nmodel = \"m\"\ninput = 0", 3, "window.input", "at least 1"),
+    // Memory.
+    ("[memory]\nmax_tokens = 0", 2, "memory.max_tokens", "at least 1"),
+    ("[memory]\nmax_tokens = 32001", 2, "memory.max_tokens", "at most 32000"),
+    ("[memory]\narchive_after = \"23h\"", 2, "memory.archive_after", "at least 1d"),
+    ("[memory]\nconsolidate_gap = \"0s\"", 2, "memory.consolidate_gap", "longer"),
     // Listeners.
     ("[server]\nadmin_listen = \"0.0.0.0:8788\"", 2, "server.admin_listen", "admin_token"),
     ("[server]\nadmin_listen = \"127.0.0.1:8787\"", 2, "server.admin_listen", "same address"),

@@ -4,6 +4,8 @@ mod bounds;
 mod commits;
 mod durability;
 mod failures;
+mod files;
+mod flushes;
 mod isolation;
 mod sweeping;
 

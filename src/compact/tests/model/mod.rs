@@ -55,6 +55,7 @@ pub fn strategies(choice: usize) -> Strategies {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: !tight,
+        flush_before_compact: true,
     };
     Strategies {
         eviction: (!off(0)).then(|| EvictionSettings {
@@ -83,6 +84,8 @@ pub fn strategies(choice: usize) -> Strategies {
         compaction: (!off(3)).then_some(compaction),
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
+        memory: None,
     }
 }
 
