@@ -2,11 +2,11 @@
 //! take the file's place.
 
 use super::day::Day;
+use super::file::MemoryFile;
 use super::path::MemoryPath;
 use super::save::tidy;
 use crate::compact::excerpt::{excerpt, fenced, nonce, split_at_char};
 use crate::compact::summary::{Finish, Rejection, accept};
-use crate::store::MemoryFile;
 
 /// Most characters of notes that one call takes in; the rest is for the next.
 const NOTES_CHARS: usize = 48_000;

@@ -16,6 +16,7 @@ const FACT_CHARS: usize = 600;
 const REMARK_CHARS: usize = 200;
 /// Most characters that a prompt shows of one memory file.
 const FILE_CHARS: usize = 16_000;
+const LEAST_PIECE: usize = 1_000;
 const CLIPPED: &str = "[… clipped …]";
 
 const TASK: &str = "\
@@ -62,9 +63,15 @@ pub fn pieces(text: &str, chars: usize) -> Vec<&str> {
     pieces
 }
 
+/// Characters of a piece where a prompt may have `room` tokens. A character is a token at most in nearly all texts; a
+/// half is for the memory beside it.
+pub fn piece_chars(room: u64) -> usize {
+    usize::try_from(room / 2).unwrap_or(usize::MAX).max(LEAST_PIECE)
+}
+
 /// What is asked about a piece of a conversation. `room`: tokens of the model's window that may be used.
 pub fn prompt(said: &str, notes: Notes<'_>, room: u64) -> String {
-    let most = usize::try_from(room).unwrap_or(usize::MAX).min(FILE_CHARS);
+    let most = usize::try_from(room / 4).unwrap_or(usize::MAX).min(FILE_CHARS);
     let shown = |name: &str, label: &str, text: &str| match text.trim() {
         "" => format!("{name} is empty."),
         text => {
@@ -207,7 +214,7 @@ mod tests {
         assert!(text.contains("<memory-") && text.contains("Today is 2026-11-30.") && text.contains("today is empty"));
         let long = "x".repeat(100_000);
         let notes = Notes { curated: &long, today: &long, ..notes };
-        assert!(prompt("", notes, 4_000).len() < 4_000 * 2 + 3_000);
+        assert!(prompt("", notes, 4_000).len() < 4_000 / 2 + 3_000);
         assert!(prompt("", notes, 1_000_000).len() < 2 * FILE_CHARS + 3_000);
     }
 

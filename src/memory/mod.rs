@@ -5,6 +5,7 @@
 
 pub mod consolidate;
 pub mod day;
+pub mod file;
 pub mod flush;
 pub mod page;
 pub mod path;
@@ -14,4 +15,5 @@ pub mod search;
 mod words;
 
 pub use day::Day;
+pub use file::MemoryFile;
 pub use path::MemoryPath;

@@ -29,9 +29,9 @@ pub enum NoteError {
 /// The file of the day of `moment` (unix seconds, UTC), and the section to append to it.
 ///
 /// # Errors
-/// Where `content` is empty or too long.
+/// Where `content` is empty, or longer than a model may save at once.
 pub fn section(author: Author, moment: i64, content: &str) -> Result<(MemoryPath, String), NoteError> {
-    if content.chars().nth(NOTE_CHARS).is_some() {
+    if author == Author::Saved && content.chars().nth(NOTE_CHARS).is_some() {
         return Err(NoteError::TooLong);
     }
     let content = tidy(content);

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use super::day::Day;
+use super::file::MemoryFile;
 use super::path::MemoryPath;
 use super::words::words;
 use crate::compact::excerpt::one_line;
@@ -39,10 +40,10 @@ struct Line<'t> {
 
 /// The best `most` lines for `query`, at most [`MAX_HITS`]: rare words count more, and the query as it was typed
 /// most. Ties: `MEMORY.md`, then the newest day, then the order of the file.
-pub fn search(files: &[(MemoryPath, &str)], query: &str, most: usize) -> Vec<Hit> {
+pub fn search(files: &[MemoryFile], query: &str, most: usize) -> Vec<Hit> {
     let query: String = query.trim().chars().take(QUERY_CHARS).collect();
     let wanted = words(&query);
-    let found: Vec<Line<'_>> = files.iter().flat_map(|&(path, text)| lines(path, text, &wanted)).collect();
+    let found: Vec<Line<'_>> = files.iter().flat_map(|file| lines(file, &wanted)).collect();
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for word in found.iter().flat_map(|line| &line.has) {
         *counts.entry(word).or_default() += 1;
@@ -64,14 +65,14 @@ pub fn search(files: &[(MemoryPath, &str)], query: &str, most: usize) -> Vec<Hit
 }
 
 /// The lines that have a word of those wanted.
-fn lines<'t>(path: MemoryPath, text: &'t str, wanted: &HashSet<String>) -> Vec<Line<'t>> {
+fn lines<'t>(file: &'t MemoryFile, wanted: &HashSet<String>) -> Vec<Line<'t>> {
     let line = |(index, text): (usize, &'t str)| {
         // In an order of their own, so that sums are the same each time.
         let mut has: Vec<String> = words(text).intersection(wanted).cloned().collect();
         has.sort_unstable();
-        (!has.is_empty()).then_some(Line { path, number: index + 1, text, has })
+        (!has.is_empty()).then_some(Line { path: file.path, number: index + 1, text, has })
     };
-    text.lines().enumerate().filter_map(line).collect()
+    file.content.lines().enumerate().filter_map(line).collect()
 }
 
 /// Where a line stands among equals.
@@ -88,8 +89,13 @@ fn place(line: &Line<'_>) -> (u8, Reverse<Option<Day>>, usize) {
 mod tests {
     use super::*;
 
+    fn file(path: &str, content: &str) -> MemoryFile {
+        let (path, content) = (path.parse().unwrap(), content.to_owned());
+        MemoryFile { path, content, version: 1, merged: 0, updated: 0 }
+    }
+
     fn found(files: &[(&str, &str)], query: &str) -> Vec<(String, usize)> {
-        let files: Vec<(MemoryPath, &str)> = files.iter().map(|(path, text)| (path.parse().unwrap(), *text)).collect();
+        let files: Vec<MemoryFile> = files.iter().map(|(path, text)| file(path, text)).collect();
         let hits = search(&files, query, DEFAULT_HITS);
         hits.into_iter().map(|hit| (hit.path.to_string(), hit.line)).collect()
     }
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn hits_and_what_they_show_are_bounded() {
         let text = format!("needle {}\n", "x".repeat(2_000)).repeat(200);
-        let files = [(MemoryPath::Curated, text.as_str())];
+        let files = [file("MEMORY.md", &text)];
         assert_eq!(search(&files, "needle", 3).len(), 3);
         let all = search(&files, "needle", usize::MAX);
         assert_eq!(all.len(), MAX_HITS);

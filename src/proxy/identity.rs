@@ -9,22 +9,17 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::Value;
 
+use super::agent::agent;
 use crate::store::log::{Scope, SessionId};
 use crate::store::{Store, Tenant};
 use crate::wire::{Conversation, Digest};
 
 /// Set by clients that name their sessions to this proxy.
 const OWN_SESSION: &str = "x-compactproxy-session";
-/// Set by clients that name themselves to this proxy.
-const OWN_AGENT: &str = "x-compactproxy-agent";
 /// Headers in which agents send a session id of their own, the most telling first.
 const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session-id", "session_id", "x-session-id"];
 /// Bytes of a name; what is longer counts as none.
 const MAX_NAME: usize = 256;
-/// Characters of an agent's name.
-const MAX_AGENT: usize = 64;
-/// The agent of a request that does not say.
-pub const UNKNOWN_AGENT: &str = "unknown";
 
 /// What a request says of the session that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,17 +104,6 @@ fn in_body(conversation: &Conversation<'_>) -> Option<Box<str>> {
         name_of(user.get("session_id")?.as_str()?)
     });
     claude.or_else(|| name_of(member("prompt_cache_key")?.as_str()?))
-}
-
-/// The agent: what it calls itself to this proxy, else the product in its `user-agent`.
-fn agent(headers: &HeaderMap) -> Arc<str> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let product = || header("user-agent").and_then(|agent| agent.split(['/', ' ']).find(|part| !part.is_empty()));
-    let name = header(OWN_AGENT).or_else(product).unwrap_or_default();
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | ' ');
-    let name: String = name.trim().chars().take(MAX_AGENT).map(|c| if plain(c) { c } else { '_' }).collect();
-    let speaks = name.bytes().any(|byte| byte.is_ascii_alphanumeric());
-    if speaks { name.into() } else { UNKNOWN_AGENT.into() }
 }
 
 #[cfg(test)]

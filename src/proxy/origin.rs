@@ -153,6 +153,14 @@ impl Origin {
         Some(origin)
     }
 
+    /// The same request without its body: whose it is and where it goes.
+    pub fn without_body(&self) -> Self {
+        let mut origin = self.clone();
+        origin.permit.clear();
+        origin.body = Bytes::new();
+        origin
+    }
+
     /// Reads the body again; what was read before costs a hash.
     pub fn read(&self) -> Result<Conversation<'_>, Unreadable> {
         wire::read(self.dialect, &self.body, &self.memo, self.tenant.0)

@@ -12,7 +12,7 @@ use super::reader::Query;
 use super::texts::{Packer, unpack_text};
 use super::writer::Job;
 use super::{ReadError, Store, TEXT_BOUND, Tenant, flushes};
-use crate::memory::{Day, MemoryPath};
+use crate::memory::{Day, MemoryFile, MemoryPath};
 
 /// Most bytes of one memory file.
 pub const MAX_FILE_BYTES: usize = 256 << 10;
@@ -22,19 +22,6 @@ pub const MAX_TENANT_BYTES: usize = 16 << 20;
 pub const MAX_TENANT_FILES: usize = 4_096;
 /// Most bytes of an agent's name.
 pub const MAX_AGENT_BYTES: usize = 128;
-
-/// A memory file as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryFile {
-    pub path: MemoryPath,
-    pub content: String,
-    /// Counts the file's changes, from 1: names what a replacement expects.
-    pub version: u64,
-    /// Bytes, from the beginning, that `MEMORY.md` has taken in already.
-    pub merged: usize,
-    /// Of the last change; unix seconds.
-    pub updated: i64,
-}
 
 /// A memory file's name and size, for those who may see all tenants'.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -29,6 +29,8 @@ pub(super) use write::{Written, delete_rows, write};
 
 /// Most messages that one page of history has.
 pub const MAX_PAGE: usize = 1_000;
+/// Bytes of JSON from which on a page takes no further message.
+pub const MAX_PAGE_BYTES: usize = 32 << 20;
 /// Most hits of one search.
 pub const MAX_HITS: usize = 100;
 /// Most sessions in one list.
@@ -77,7 +79,7 @@ pub enum Kind {
 pub struct Message {
     /// Chain digest up to and including it; of an answer, which has none yet, the digest of what it follows.
     pub digest: Digest,
-    /// The digest before; `None` for a conversation's first message.
+    /// The digest before; `None` for a conversation's first message, and for all items of an answer but the first.
     pub parent: Option<Digest>,
     /// Its place in the conversation, from 1.
     pub number: u32,
@@ -303,6 +305,34 @@ impl Store {
     /// As [`sessions`](Self::sessions).
     pub async fn all_sessions(&self) -> Result<Vec<SessionInfo>, ReadError> {
         self.ask_log(|reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
+    }
+
+    /// A page of any tenant's session, for the operator.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history).
+    pub async fn any_history(&self, session: SessionId, page: HistoryPage) -> Result<Option<Vec<Logged>>, ReadError> {
+        let (scope, session) = (Scope::Tenant, Some(session));
+        self.ask_log(|reply| LogQuery::History { tenant: None, scope, session, page, reply }).await
+    }
+
+    /// A search through all tenants, for the operator.
+    ///
+    /// # Errors
+    /// As [`search_log`](Self::search_log).
+    pub async fn search_all(&self, search: &Search) -> Result<Vec<Hit>, ReadError> {
+        let (scope, search) = (Scope::Tenant, search.clone());
+        self.ask_log(|reply| LogQuery::Search { tenant: None, scope, search, reply }).await
+    }
+
+    /// Messages of a session in the order in which they were written, all branches together, for the operator: those
+    /// behind the one with the number `after` in that order (0: from the first), with the number to go on from. None
+    /// are left where there are none.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history).
+    pub async fn written(&self, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), ReadError> {
+        self.ask_log(|reply| LogQuery::Written { session, after, reply }).await
     }
 
     async fn ask_log<T>(

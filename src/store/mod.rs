@@ -40,7 +40,7 @@ use crate::wire::Digest;
 
 use commit::Ticket;
 pub use files::{
-    MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, MemoryFile, Rewrite,
+    MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, Rewrite,
 };
 pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};

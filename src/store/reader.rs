@@ -7,10 +7,10 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::compact::TextId;
-use crate::memory::MemoryPath;
+use crate::memory::{MemoryFile, MemoryPath};
 use crate::wire::Digest;
 
-use super::files::{self, Keeper, MemoryEntry, MemoryFile};
+use super::files::{self, Keeper, MemoryEntry};
 use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::shared::Shared;

@@ -7,8 +7,8 @@ use super::page::room;
 use crate::memory::page::page;
 use crate::memory::save::{Author, section};
 use crate::memory::search::search;
-use crate::memory::{Day, MemoryPath};
-use crate::store::{MemoryError, MemoryFile};
+use crate::memory::{Day, MemoryFile, MemoryPath};
+use crate::store::MemoryError;
 
 /// Files that are named to a model that asks for one that is not there.
 const NAMED: usize = 20;
@@ -18,10 +18,7 @@ impl Toolbox {
         let files = self.memory_files().await?;
         let (count, room) = (files.len(), room(self.page_chars));
         let bytes = files.iter().map(|file| file.content.len()).sum();
-        let work = move || {
-            let texts: Vec<(MemoryPath, &str)> = files.iter().map(|file| (file.path, &*file.content)).collect();
-            search(&texts, &query, most)
-        };
+        let work = move || search(&files, &query, most);
         let hits = self.reading.work(bytes, work).await.map_err(|why| format!("{why}."))?;
         if hits.is_empty() {
             return Ok(format!("[nothing matches in {count} memory file{}]", if count == 1 { "" } else { "s" }));

@@ -87,7 +87,9 @@ impl Answered {
     pub fn finish(self) -> Vec<Bytes> {
         let items = match (self.dialect, self.form) {
             (_, Form::Unread | Form::GivenUp) => Vec::new(),
-            (dialect, Form::Json(text)) => serde_json::from_slice(&text).map(|whole| of_json(dialect, &whole)).unwrap_or_default(),
+            (dialect, Form::Json(text)) => {
+                serde_json::from_slice(&text).map(|whole| of_json(dialect, &whole)).unwrap_or_default()
+            }
             (dialect, Form::Stream(_, parts)) => parts.items(dialect),
         };
         items.into_iter().map(|item| item.to_string().into()).collect()
@@ -100,7 +102,8 @@ fn of_json(dialect: Dialect, whole: &Value) -> Vec<Value> {
         Dialect::Chat => some(whole.pointer("/choices/0/message").filter(|message| message.is_object())),
         Dialect::Responses => whole.get("output").and_then(Value::as_array).cloned().unwrap_or_default(),
         Dialect::Messages => {
-            let content = whole.get("content").filter(|content| content.as_array().is_some_and(|blocks| !blocks.is_empty()));
+            let content =
+                whole.get("content").filter(|content| content.as_array().is_some_and(|blocks| !blocks.is_empty()));
             content.map(|content| json!({"role": "assistant", "content": content})).into_iter().collect()
         }
     }
@@ -146,9 +149,11 @@ impl Parts {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         let block = match (text("/type").as_str(), text("/content_block/type").as_str()) {
-            ("content_block_start", "tool_use" | "text") => {
-                Block { id: text("/content_block/id"), name: text("/content_block/name"), text: text("/content_block/text") }
-            }
+            ("content_block_start", "tool_use" | "text") => Block {
+                id: text("/content_block/id"),
+                name: text("/content_block/name"),
+                text: text("/content_block/text"),
+            },
             ("content_block_delta", _) => {
                 Block { text: text("/delta/text") + &text("/delta/partial_json"), ..Block::default() }
             }
@@ -214,7 +219,8 @@ mod tests {
     fn answers_of_every_dialect_whole_and_as_streams() {
         let chat_json = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Hi 天","tool_calls":[{"id":"a","type":"function","function":{"name":"ls","arguments":"{}"}}]}}]}"#;
         let chat = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi \"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"天\"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"ls\",\"arguments\":\"{\"}}]}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"}\"}}]}}]}\n\ndata: [DONE]\n\n";
-        let messages_json = r#"{"content":[{"type":"text","text":"Hi 天"},{"type":"tool_use","id":"a","name":"ls","input":{}}]}"#;
+        let messages_json =
+            r#"{"content":[{"type":"text","text":"Hi 天"},{"type":"tool_use","id":"a","name":"ls","input":{}}]}"#;
         let messages = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi 天\"}}\n\ndata: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"ls\",\"input\":{}}}\n\ndata: {\"type\":\"content_block_delta\",\"index\":1,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"{}\"}}\n\n";
         for (dialect, answer) in [
             (Dialect::Chat, chat_json),
@@ -228,7 +234,9 @@ mod tests {
         }
         let item = r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hi"}]}"#;
         let json = format!(r#"{{"id":"r","status":"completed","output":[{item}]}}"#);
-        let stream = format!("data: {{\"type\":\"response.output_item.done\",\"item\":{item}}}\n\ndata: {{\"type\":\"response.completed\",\"response\":{json}}}\n\n");
+        let stream = format!(
+            "data: {{\"type\":\"response.output_item.done\",\"item\":{item}}}\n\ndata: {{\"type\":\"response.completed\",\"response\":{json}}}\n\n"
+        );
         assert_eq!(gathered(Dialect::Responses, &json, 9), ["Hi"]);
         assert_eq!(gathered(Dialect::Responses, &stream, 9), ["Hi"]);
     }
@@ -238,7 +246,9 @@ mod tests {
         for answer in ["", "nonsense", r#"{"error":{"message":"no"}}"#, "data: {\"choices\":[]}\n\n"] {
             assert!(gathered(Dialect::Chat, answer, 5).is_empty(), "{answer}");
         }
-        let fitting = |len: usize| format!(r#"{{"choices":[{{"message":{{"role":"assistant","content":"{}"}}}}]}}"#, "x".repeat(len));
+        let fitting = |len: usize| {
+            format!(r#"{{"choices":[{{"message":{{"role":"assistant","content":"{}"}}}}]}}"#, "x".repeat(len))
+        };
         let frame = fitting(0).len();
         assert_eq!(gathered(Dialect::Chat, &fitting(MAX_BYTES - frame), 65_536).len(), 1);
         assert!(gathered(Dialect::Chat, &fitting(MAX_BYTES - frame + 1), 65_536).is_empty());

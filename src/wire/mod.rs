@@ -1,6 +1,7 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+pub mod answered;
 mod anthropic;
 mod anthropic_item;
 mod anthropic_side;

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::search::search;
 use super::write::{dialect_of, role_of};
-use super::{HistoryPage, Hit, Logged, MAX_PAGE, MAX_SESSIONS, Scope, Search, SessionId, SessionInfo};
+use super::{HistoryPage, Hit, Logged, MAX_PAGE, MAX_PAGE_BYTES, MAX_SESSIONS, Scope, Search, SessionId, SessionInfo};
 use crate::store::reader::Reader;
 use crate::store::texts::unpack;
 use crate::store::{ReadError, Tenant};
@@ -40,6 +40,11 @@ pub(in crate::store) enum LogQuery {
         session: Option<SessionId>,
         page: HistoryPage,
         reply: Reply<Option<Vec<Logged>>>,
+    },
+    Written {
+        session: SessionId,
+        after: i64,
+        reply: Reply<(Vec<Logged>, i64)>,
     },
     Search {
         tenant: Option<Tenant>,
@@ -82,6 +87,9 @@ impl LogReader {
                 }
                 LogQuery::Search { tenant, scope, search: asked, reply } if !reply.is_closed() => {
                     let _ = reply.send(self.with(async |db| search(db, (tenant.as_ref(), &scope), &asked).await).await);
+                }
+                LogQuery::Written { session, after, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.with(async |db| written(db, session, after).await).await);
                 }
                 _ => {}
             }
@@ -257,14 +265,37 @@ async fn history(
         }
         _ => branch(db, log, page.tip, (before, last)).await?,
     };
-    let mut messages = Vec::new();
-    for id in ids.into_iter().rev() {
-        messages.push(logged(db, id).await?);
+    let (mut messages, mut bytes) = (Vec::new(), 0);
+    for id in ids {
+        if bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+        let message = logged(db, id).await?;
+        bytes += message.json.len();
+        messages.push(message);
     }
+    messages.reverse();
     if let Scope::Agent(agent) = scope {
         messages.retain(|message| message.agent == *agent);
     }
     Ok(Some(messages))
+}
+
+async fn written(db: &mut SqliteConnection, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), Failed> {
+    let Some(log) = log_of(db, None, &session).await? else { return Ok((Vec::new(), after)) };
+    let query = "SELECT id FROM log_messages WHERE log = ? AND whole = 1 AND id > ? ORDER BY id LIMIT ?";
+    let query = sqlx::query(query).bind(log).bind(after).bind(i64::try_from(MAX_PAGE).unwrap_or(i64::MAX));
+    let (mut messages, mut bytes, mut last) = (Vec::new(), 0, after);
+    for row in query.fetch_all(&mut *db).await? {
+        if bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+        last = row.try_get(0)?;
+        let message = logged(db, last).await?;
+        bytes += message.json.len();
+        messages.push(message);
+    }
+    Ok((messages, last))
 }
 
 /// All messages of a log with numbers below `before`, latest number first.

@@ -81,8 +81,18 @@ impl Row {
     fn digest(&self) -> Digest {
         match self.kind {
             Kind::Sent => self.message.digest,
-            Kind::Answered => *blake3::keyed_hash(&self.message.digest, b"answer").as_bytes(),
+            Kind::Answered => self.answer(self.message.number),
         }
+    }
+
+    fn answer(&self, number: u32) -> Digest {
+        *blake3::keyed_hash(&self.message.digest, &number.to_le_bytes()).as_bytes()
+    }
+
+    /// What it follows. An answer's first item follows a message, the others each other.
+    fn parent(&self) -> Option<Digest> {
+        let of_answer = || (self.kind == Kind::Answered).then(|| self.answer(self.message.number.saturating_sub(1)));
+        self.message.parent.or_else(of_answer)
     }
 
     /// What an answer follows.
@@ -205,7 +215,7 @@ async fn message(db: &mut SqliteConnection, owner: (i64, &str), piece: &Piece) -
     let query = "INSERT INTO log_messages (log, digest, parent, after, number, role, agent, dialect, time, tokens, \
                  length, passages, whole) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) RETURNING id";
     let query = sqlx::query(query).bind(log).bind(digest.as_slice());
-    let query = query.bind(message.parent.as_ref().map(|parent| parent.as_slice()));
+    let query = query.bind(row.parent().map(|parent| parent.to_vec()));
     let query = query.bind(row.after().map(|after| after.as_slice())).bind(i64::from(message.number));
     let query = query.bind(role_code(message.role)).bind(agent).bind(dialect_code(row.dialect)).bind(row.time);
     let query = query.bind(message.tokens.map(i64::from)).bind(size(message.json.len())).bind(size(row.passages));

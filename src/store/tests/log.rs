@@ -228,3 +228,82 @@ async fn the_log_expires_with_its_session_and_counts_for_the_size() {
     let left: i64 = sqlx::query_scalar(left).fetch_one(&mut f.outsider().await).await.unwrap();
     assert_eq!(left, 0);
 }
+
+mod foreign {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Words that both users say, and such as would break out of the index's language.
+    const WORDS: [&str; 8] =
+        ["alpha", "beta", "天气", "scope : s1", "\" OR words", "s1", "NEAR(a b)", "log_index MATCH"];
+
+    fn said() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(0..WORDS.len(), 1..5)
+    }
+
+    /// What one user says behind the words that both begin with, marked as theirs.
+    fn texts_of(who: &str, said: &[usize]) -> Vec<String> {
+        let own = said.iter().map(|word| format!("{} of {who}", WORDS[*word]));
+        std::iter::once("the same beginning".to_owned()).chain(own).collect()
+    }
+
+    /// A chain over these texts: equal as far as they are equal.
+    fn chain_of(texts: &[String]) -> Vec<Digest> {
+        let mut hasher = blake3::Hasher::new();
+        let digest = |text: &String| *hasher.update(text.as_bytes()).update(&[0]).finalize().as_bytes();
+        texts.iter().map(digest).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// Two tenants, and two users of one credential without names, with conversations that begin alike: whatever one
+        /// asks for, in whatever words and with whatever ids, nothing that only the other said comes back.
+        #[test]
+        fn nothing_of_anybody_elses_is_found(mine in said(), theirs in said(), asked in 0..WORDS.len(), id: [u8; 16]) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let f = Fixture::new().await;
+                let stranger = f.store.tenant(&[b"openai", b"stranger"]);
+                let mut chains = Vec::new();
+                for (tenant, who, said) in [(f.tenant, "me", &mine), (f.tenant, "them", &theirs), (stranger, "stranger", &theirs)] {
+                    let texts = texts_of(who, said);
+                    let chain = chain_of(&texts);
+                    let session = f.store.session_id(&tenant, None, Some(&chain[0]));
+                    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                    f.store.log(&tenant, batch(session, &chain, &texts));
+                    chains.push((session, chain));
+                }
+                f.store.flush_log().await;
+                let (session, chain) = &chains[0];
+                prop_assert_eq!(session, &chains[1].0, "one session, by its content");
+                let scope = within(*session, chain);
+                let query = format!("{} of them stranger me", WORDS[asked]);
+                for named in [None, Some(*session), Some(chains[2].0), Some(SessionId(id))] {
+                    let search = Search { query: query.clone(), session: named, max: 100 };
+                    let hits = f.store.search_log(&f.tenant, &scope, &search).await.unwrap();
+                    prop_assert!(hits.iter().all(|hit| chain.contains(&hit.digest)), "{:?}", hits);
+                    prop_assert_eq!(hits.is_empty(), named.is_some() && named != Some(*session));
+                    let shown = f.store.history(&f.tenant, &scope, named, ALL).await.unwrap();
+                    let shown = shown.unwrap_or_default();
+                    prop_assert!(shown.iter().all(|message| chain.contains(&message.digest)));
+                    prop_assert_eq!(shown.is_empty(), named.is_some() && named != Some(*session));
+                }
+                let tip = HistoryPage { tip: chains[1].1.last().copied(), ..ALL };
+                let shown = f.store.history(&f.tenant, &scope, None, tip).await.unwrap().unwrap();
+                prop_assert!(shown.iter().all(|message| chain.contains(&message.digest)));
+                let listed = f.store.sessions(&f.tenant, &scope).await.unwrap();
+                prop_assert_eq!(listed.iter().map(|info| info.messages).sum::<u64>(), chain.len() as u64);
+                for (tenant, theirs) in [(f.tenant, "stranger"), (stranger, "me")] {
+                    let search = Search { query: format!("{theirs} {query}"), session: None, max: 100 };
+                    let hits = f.store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap();
+                    let mark = format!("of {theirs}");
+                    let own = hits.iter().all(|hit| hit.tenant == tenant && !hit.snippet.ends_with(&mark));
+                    prop_assert!(own);
+                }
+                Ok(())
+            })?;
+        }
+    }
+}
