@@ -6,6 +6,7 @@
 //! history of it all, what it never saw is put back where it was ([`Aside`]).
 
 mod chat;
+mod events;
 mod messages;
 mod responses;
 
@@ -106,18 +107,18 @@ pub const MOST_HELD: usize = 4 * 1024 * 1024;
 /// One answer for the client, put together from the answers of its rounds.
 #[derive(Debug)]
 pub enum Answer {
-    Chat(chat::Splicer),
-    Messages(messages::Splicer),
-    Responses(responses::Splicer),
+    Chat(Box<chat::Splicer>),
+    Messages(Box<messages::Splicer>),
+    Responses(Box<responses::Splicer>),
 }
 
 impl Answer {
     /// `own`: names under which tools of the proxy's were offered.
     pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
         match dialect {
-            Dialect::Chat => Self::Chat(chat::Splicer::new(form, own)),
-            Dialect::Messages => Self::Messages(messages::Splicer::new(form, own)),
-            Dialect::Responses => Self::Responses(responses::Splicer::new(form, own)),
+            Dialect::Chat => Self::Chat(Box::new(chat::Splicer::new(form, own))),
+            Dialect::Messages => Self::Messages(Box::new(messages::Splicer::new(form, own))),
+            Dialect::Responses => Self::Responses(Box::new(responses::Splicer::new(form, own))),
         }
     }
 
