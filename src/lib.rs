@@ -9,4 +9,5 @@ pub mod proxy;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+pub mod tools;
 pub mod wire;

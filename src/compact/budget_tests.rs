@@ -59,6 +59,7 @@ fn all() -> Strategies {
         recovery: true,
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
     }
 }
 
@@ -180,6 +181,7 @@ prop_compose! {
             recovery: false,
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            tools: None,
         }
     }
 }

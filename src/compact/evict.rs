@@ -110,7 +110,7 @@ fn tail_start(text: &str, chars: usize) -> usize {
 const MARKS: usize = 32;
 
 /// The nearest place at or before `at` that is not inside a sequence of combining marks.
-pub(super) fn whole_character(text: &str, at: usize) -> usize {
+pub fn whole_character(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
     let steps = before.char_indices().rev().map(|(at, _)| at).take(MARKS);
     std::iter::once(at).chain(steps).find(|&at| !joined(text, at)).unwrap_or(at)

@@ -15,6 +15,9 @@ use crate::wire::Conversation;
 /// file that a glob names: each can be read again by itself.
 pub static SHIPPED: LazyLock<Vec<&str>> = LazyLock::new(|| [BOUNDED, NEVER_PRUNED].concat());
 
+/// The proxy's own tool that reads removed texts, also where a client has it from the proxy's MCP server.
+pub const READ_EVICTED: &str = "read_evicted";
+
 /// Tools that bound their results themselves; these may be pruned once they are old.
 const BOUNDED: &[&str] = &[
     // Readers with a line range or a window of their own: an evicted page would be read again at once.
@@ -73,6 +76,7 @@ const BOUNDED: &[&str] = &[
 /// exact text, and the file can be read again.
 pub const NEVER_PRUNED: &[&str] = &[
     // Memory and session look-ups: small pages of what compaction itself put aside.
+    READ_EVICTED,
     "memory_*",
     "session_*",
     "save_memory",

@@ -1,6 +1,6 @@
 //! Reading removed texts back, whole or by pages.
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 
 /// What is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,13 +99,18 @@ pub fn lines(text: &str) -> usize {
     text.split_inclusive('\n').count()
 }
 
-/// The matching lines with those around them, each as `NUMBER:line`, runs parted by `--`.
-fn matching(text: &str, pattern: &str) -> Result<String, QueryError> {
+/// A pattern as it is searched for.
+pub fn compiled(pattern: &str) -> Result<Regex, QueryError> {
     if pattern.chars().nth(PATTERN_CHARS).is_some() {
         return Err(QueryError::LongPattern);
     }
-    let pattern = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build();
-    let pattern = pattern.map_err(|error| QueryError::Pattern(error.to_string()))?;
+    let built = RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build();
+    built.map_err(|error| QueryError::Pattern(error.to_string()))
+}
+
+/// The matching lines with those around them, each as `NUMBER:line`, runs parted by `--`.
+fn matching(text: &str, pattern: &str) -> Result<String, QueryError> {
+    let pattern = compiled(pattern)?;
     let lines: Vec<&str> = text.lines().collect();
     let mut wanted = vec![false; lines.len()];
     for (at, _) in lines.iter().enumerate().filter(|(_, line)| pattern.is_match(line)) {

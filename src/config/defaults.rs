@@ -33,6 +33,10 @@ pub const TRUNCATION_TEXT: &str =
 
 pub const MAX_OUTPUT_CHARS: usize = 2_000;
 
+pub const MAX_ROUNDS: usize = 5;
+/// Unicode characters.
+pub const PAGE_CHARS: usize = 16_000;
+
 pub const RESERVED_TOKENS: u64 = 20_000;
 
 /// Tools whose results stay whole up to `excluded_limit_factor` times the limit: name patterns.

@@ -135,6 +135,8 @@ pub struct Strategies {
     /// Report what would be done, change nothing.
     pub observe: bool,
     pub signed_thinking: SignedThinking,
+    /// What the model itself may read back, and how.
+    pub tools: Option<ToolSettings>,
 }
 
 /// What becomes of signed thinking behind a change (A27).
@@ -147,6 +149,42 @@ pub enum SignedThinking {
     Dropped,
     /// The provider has refused that: nothing changes but by a full fold.
     Refused,
+}
+
+/// The tools with which a model reads back what was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    pub inject: Inject,
+    pub scope: ToolScope,
+    /// Most answers of a provider in a row that become one answer of the client's.
+    pub max_rounds: usize,
+    /// Most Unicode characters of a tool's result.
+    pub page_chars: usize,
+    /// Served as MCP. Of the base section alone: there is no request that a policy could match.
+    pub mcp: bool,
+}
+
+/// When the proxy offers its tools to the model in the client's place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Inject {
+    /// Reading removed texts, from the first removal in a conversation on.
+    #[default]
+    Auto,
+    /// All of them, from the first request on.
+    Always,
+    Never,
+}
+
+/// Whose sessions the tools reach.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ToolScope {
+    /// The current conversation's alone.
+    #[default]
+    Session,
+    /// All of the same agent.
+    Agent,
+    /// All of the tenant.
+    Tenant,
 }
 
 /// A number that may depend on the window.

@@ -13,7 +13,7 @@ use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::problems::{Entry, Problems, did_you_mean};
 use super::sizes::ByteSize;
 use super::value::{Mode, PromptFile, ReadableFile, Set, Value, kind};
-use super::{Api, Auto, Secret, SignedThinking, TenantRule};
+use super::{Api, Auto, Inject, Secret, SignedThinking, TenantRule, ToolScope};
 
 /// The keys of one table.
 pub trait Keys: Default {
@@ -165,6 +165,15 @@ tables! {
         prefix_mismatch: SignedThinking,
     }
 
+    /// `[tools]`
+    ToolKeys {
+        inject: Inject,
+        scope: ToolScope,
+        max_rounds: NonZeroUsize,
+        page_chars: NonZeroUsize,
+        mcp: bool,
+    }
+
     /// `[[window]]`
     WindowKeys {
         model: String,
@@ -204,6 +213,7 @@ pub struct Sections {
     pub compaction: Section<CompactionKeys>,
     pub recovery: Section<RecoveryKeys>,
     pub anthropic: Section<AnthropicKeys>,
+    pub tools: Section<ToolKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -227,8 +237,8 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 6] =
-    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic"];
+pub const SECTIONS: [&str; 7] =
+    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic", "tools"];
 
 /// The other tables at the file's top level.
 pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
@@ -260,6 +270,7 @@ impl Sections {
             compaction: self.compaction.over(&base.compaction),
             recovery: self.recovery.over(&base.recovery),
             anthropic: self.anthropic.over(&base.anthropic),
+            tools: self.tools.over(&base.tools),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -272,6 +283,7 @@ impl Sections {
             "compaction" => self.compaction.read(entry, problems),
             "overflow_recovery" => self.recovery.read(entry, problems),
             "anthropic" => self.anthropic.read(entry, problems),
+            "tools" => self.tools.read(entry, problems),
             _ => {}
         }
     }
@@ -285,6 +297,7 @@ impl Sections {
             "compaction" => self.compaction.on = off,
             "overflow_recovery" => self.recovery.on = off,
             "anthropic" => self.anthropic.on = off,
+            "tools" => self.tools.on = off,
             _ => {}
         }
     }

@@ -1,17 +1,24 @@
 //! Sections to settings: defaults filled in, contradictions found.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::compact::exclusions::{READ_EVICTED, excluded};
+
 use super::problems::Problems;
-use super::raw::{CompactionKeys, EvictionKeys, PruneKeys, Section, Sections, TruncateKeys};
+use super::raw::{CompactionKeys, EvictionKeys, PruneKeys, Section, Sections, ToolKeys, TruncateKeys};
 use super::value::{Mode, Set};
 use super::{
-    Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, SignedThinking, Strategies, TruncateSettings,
-    defaults,
+    Auto, CompactionSettings, EvictionSettings, Inject, Keep, PruneSettings, SignedThinking, Strategies, ToolScope,
+    ToolSettings, TruncateSettings, defaults,
 };
 
 /// Characters that stand in for `{n}` when the length of a truncation text is judged.
 const DIGITS_OF_A_LENGTH: usize = 10;
+/// Fewest and most characters of a tool's page: less says little beside how to go on, more is what was removed.
+const PAGE_CHARS: RangeInclusive<usize> = 1_000..=100_000;
+/// Most rounds: each is a paid model call while the client waits.
+const MOST_ROUNDS: usize = 20;
 /// Characters of an id.
 const DIGITS_OF_AN_ID: usize = 32;
 
@@ -27,9 +34,10 @@ pub fn given<T: Clone>(set: &Option<Set<T>>) -> Option<T> {
 
 /// The strategies that `sections` describe. Total: contradictions are [`contradictions`]' business.
 pub fn strategies_of(sections: &Sections) -> Strategies {
-    let compaction = of(&sections.compaction, compaction);
+    let (eviction, compaction) = (of(&sections.eviction, eviction), of(&sections.compaction, compaction));
     Strategies {
-        eviction: of(&sections.eviction, eviction),
+        tools: of(&sections.tools, tools).map(|tools| fitting(tools, &sections.tools.keys, eviction.as_ref())),
+        eviction,
         truncate: of(&sections.truncate, truncate),
         prune: of(&sections.prune, prune),
         // Compaction turns recovery on, unless the section or a policy turns it off.
@@ -93,6 +101,35 @@ fn compaction(keys: &CompactionKeys) -> CompactionSettings {
     }
 }
 
+fn tools(keys: &ToolKeys) -> ToolSettings {
+    ToolSettings {
+        inject: or(&keys.inject, Inject::Auto),
+        scope: or(&keys.scope, ToolScope::Session),
+        max_rounds: given(&keys.max_rounds).map_or(defaults::MAX_ROUNDS, usize::from),
+        page_chars: given(&keys.page_chars).map_or(defaults::PAGE_CHARS, usize::from),
+        mcp: or(&keys.mcp, true),
+    }
+}
+
+/// Pages of the default size become smaller where they would be evicted themselves.
+fn fitting(mut tools: ToolSettings, keys: &ToolKeys, eviction: Option<&EvictionSettings>) -> ToolSettings {
+    if keys.page_chars.is_none() {
+        tools.page_chars = tools.page_chars.min(page_limit(eviction));
+    }
+    tools
+}
+
+/// The longest page that is not evicted in its turn; never less than the shortest that says something.
+fn page_limit(eviction: Option<&EvictionSettings>) -> usize {
+    let Some(eviction) = eviction else { return usize::MAX };
+    let factor = match excluded(READ_EVICTED, &eviction.excluded_tools) {
+        true if eviction.excluded_limit_factor == 0 => return usize::MAX,
+        true => eviction.excluded_limit_factor,
+        false => 1,
+    };
+    eviction.max_result_chars.saturating_mul(factor).max(*PAGE_CHARS.start())
+}
+
 /// Where a contradiction is reported: the first of its keys that stands in the file.
 struct Spot<'k> {
     section: &'k str,
@@ -130,6 +167,16 @@ pub fn contradictions(sections: &Sections, path: &str, problems: &mut Problems) 
         let name = format!("{path}compaction");
         let spot = Spot { section: &name, begins: at(&sections.compaction.on) };
         check_compaction(settings, &sections.compaction.keys, &spot, problems);
+    }
+    if let Some(settings) = &resolved.tools {
+        let name = format!("{path}tools");
+        let spot = Spot { section: &name, begins: at(&sections.tools.on) };
+        check_tools(settings, &sections.tools.keys, &spot, problems);
+        let limit = page_limit(resolved.eviction.as_ref());
+        if settings.page_chars > limit {
+            let message = format!("a page of {} characters would be evicted itself: {limit} fit", settings.page_chars);
+            spot.report(&[("page_chars", at(&sections.tools.keys.page_chars))], message, problems);
+        }
     }
 }
 
@@ -186,5 +233,16 @@ fn check_compaction(settings: &CompactionSettings, keys: &CompactionKeys, spot: 
         if given(key).is_some_and(|text| text.is_empty()) {
             spot.report(&[(name, at(key))], "is empty".into(), problems);
         }
+    }
+}
+
+fn check_tools(settings: &ToolSettings, keys: &ToolKeys, spot: &Spot<'_>, problems: &mut Problems) {
+    if !PAGE_CHARS.contains(&settings.page_chars) {
+        let message = format!("must be from {} to {}", PAGE_CHARS.start(), PAGE_CHARS.end());
+        spot.report(&[("page_chars", at(&keys.page_chars))], message, problems);
+    }
+    if settings.max_rounds > MOST_ROUNDS {
+        let message = format!("must be at most {MOST_ROUNDS}: each round is a model call");
+        spot.report(&[("max_rounds", at(&keys.max_rounds))], message, problems);
     }
 }

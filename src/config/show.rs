@@ -7,13 +7,13 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, PruneKeys, RecoveryKeys, Section,
-    Sections, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    Sections, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
 use super::{
-    Auto, CompactionSettings, Config, EvictionSettings, Keep, Policy, PruneSettings, Server, State, TruncateSettings,
-    Upstream, WindowRule,
+    Auto, CompactionSettings, Config, EvictionSettings, Keep, Policy, PruneSettings, Server, State, ToolSettings,
+    TruncateSettings, Upstream, WindowRule,
 };
 
 /// A value that is always there.
@@ -60,6 +60,9 @@ impl Config {
         }
         if self.sections.anthropic.is_on() {
             table(f, "\n[anthropic]", &AnthropicKeys { prefix_mismatch: set(strategies.signed_thinking) })?;
+        }
+        if let Some(settings) = &strategies.tools {
+            table(f, "\n[tools]", &tools(settings))?;
         }
         Ok(())
     }
@@ -159,6 +162,16 @@ fn compaction(settings: &CompactionSettings, written: &CompactionKeys) -> Compac
     }
 }
 
+fn tools(settings: &ToolSettings) -> ToolKeys {
+    ToolKeys {
+        inject: set(settings.inject),
+        scope: set(settings.scope),
+        max_rounds: maybe(NonZeroUsize::new(settings.max_rounds)),
+        page_chars: maybe(NonZeroUsize::new(settings.page_chars)),
+        mcp: set(settings.mcp),
+    }
+}
+
 fn window(rule: &WindowRule) -> WindowKeys {
     WindowKeys {
         model: set(rule.model.clone()),
@@ -178,7 +191,7 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
         header: maybe(header),
     };
     writeln!(f, "\n[[policy]]\nmatch = {}", matches.show())?;
-    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, mode } = &policy.sections;
+    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, mode } = &policy.sections;
     if let Some(mode) = mode {
         writeln!(f, "mode = {}", mode.value.show())?;
     }
@@ -187,7 +200,8 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
     override_of(f, "prune", prune)?;
     override_of(f, "compaction", compaction)?;
     override_of(f, "overflow_recovery", recovery)?;
-    override_of(f, "anthropic", anthropic)
+    override_of(f, "anthropic", anthropic)?;
+    override_of(f, "tools", tools)
 }
 
 fn override_of<K: Keys + Value>(f: &mut fmt::Formatter<'_>, name: &str, section: &Section<K>) -> fmt::Result {

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, OTHERS, PruneKeys, RecoveryKeys,
-    SECTIONS, ServerKeys, StateKeys, TlsKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    SECTIONS, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::*;
 
 /// All strategies on, by their defaults.
-const ALL_ON: &str = "[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]\n[overflow_recovery]\n";
+const ALL_ON: &str = "[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]\n[overflow_recovery]\n[tools]\n";
 
 fn parse(text: &str) -> Config {
     Config::parse(text, &|_| None).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
@@ -79,6 +79,7 @@ fn the_shipped_file_names_every_key_and_no_other() {
         CompactionKeys::NAMES,
         RecoveryKeys::NAMES,
         AnthropicKeys::NAMES,
+        ToolKeys::NAMES,
         WindowKeys::NAMES,
         MatchKeys::NAMES,
         HeaderKeys::NAMES,
@@ -111,6 +112,10 @@ fn every_combination_of_sections_stands_for_itself() {
             assert!(problems(&text).to_string().contains("overflow_recovery: needs [compaction]"), "{text}");
             continue;
         }
+        if is_on(6) && !(0..4).any(is_on) {
+            assert!(problems(&text).to_string().contains("tools: has nothing to read"), "{text}");
+            continue;
+        }
         let config = parse(&text);
         let all = parse(ALL_ON).strategies;
         let expected = Strategies {
@@ -121,6 +126,7 @@ fn every_combination_of_sections_stands_for_itself() {
             recovery: is_on(3),
             observe: false,
             signed_thinking: SignedThinking::Kept,
+            tools: all.tools.clone().filter(|_| is_on(6)),
         };
         assert_eq!(*config.strategies, expected, "{text}");
         assert_same(&parse(&config.to_string()), &config);
@@ -131,6 +137,19 @@ fn every_combination_of_sections_stands_for_itself() {
 fn recovery_is_compactions_unless_it_is_switched_off() {
     assert!(parse("[compaction]").strategies.recovery);
     assert!(!parse("[compaction]\n[overflow_recovery]\nenabled = false").strategies.recovery);
+}
+
+#[test]
+fn pages_of_tools_are_not_evicted_themselves() {
+    let page = |keys: &str| {
+        parse(&format!("[tool_result_eviction]\n{keys}\n[tools]")).strategies.tools.clone().map(|t| t.page_chars)
+    };
+    let low = "preview_chars = 10\nmax_result_chars = 2_000\n";
+    assert_eq!(page(""), Some(16_000));
+    assert_eq!(page(low), Some(8_000), "four times the limit of others");
+    assert_eq!(page(&format!("{low}excluded_tools = []")), Some(2_000));
+    assert_eq!(page(&format!("{low}excluded_limit_factor = 0")), Some(16_000));
+    assert_eq!(page("preview_chars = 1\nmax_result_chars = 30"), Some(1_000), "the least");
 }
 
 #[test]
@@ -175,6 +194,11 @@ fn full(prompt: &std::path::Path) -> String {
         upstream = "a.b_c-1"
         model = "m"
         summary_prompt_file = '{}'
+        [tools]
+        inject = "never"
+        scope = "tenant"
+        page_chars = 1_000
+        mcp = false
         [[window]]
         model = "m*"
         input = 8192
@@ -191,6 +215,7 @@ fn full(prompt: &std::path::Path) -> String {
         match.model = "m"
         overflow_recovery.enabled = false
         anthropic.prefix_mismatch = "drop_block"
+        tools = {{ inject = "always", scope = "agent" }}
         "#,
         prompt.display()
     )

@@ -67,6 +67,7 @@ fn validated(raw: &RawConfig, problems: &mut Problems) -> Config {
     check_sections(&config, &raw.sections, "", problems);
     contradictions(&raw.sections, "", problems);
     check_policies(&config, raw, problems);
+    check_tools(&config, &raw.sections, problems);
     check_names(&config, raw, problems);
     config
 }
@@ -221,10 +222,21 @@ fn check_sections(config: &Config, own: &Sections, path: &str, problems: &mut Pr
     problems.add(named.at, format!("{path}compaction.upstream"), message);
 }
 
+/// Tools read what something else keeps.
+fn check_tools(config: &Config, sections: &Sections, problems: &mut Problems) {
+    if config.strategies.tools.is_some() && !config.compacts() {
+        let section = sections.tools.on.as_ref().and_then(|on| on.at);
+        problems.add(section, "tools", "has nothing to read: no section is on that keeps anything");
+    }
+}
+
 /// Each policy over the base, and each two that can match together: a contradiction is between two keys,
 /// so what three policies could contradict, two of them do.
 fn check_policies(config: &Config, raw: &RawConfig, problems: &mut Problems) {
     for (index, policy) in config.policies.iter().enumerate() {
+        if let Some(mcp) = &policy.sections.tools.keys.mcp {
+            problems.add(mcp.at, "policy.tools.mcp", "is not a matter of single requests: set it in [tools]");
+        }
         check_sections(config, &policy.sections, "policy.", problems);
         contradictions(&policy.sections.over(&raw.sections), "policy.", problems);
         for other in config.policies.iter().skip(index + 1).filter(|other| policy.meets(other)) {

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::expand::escape;
 use super::problems::{Entry, Problems};
 use super::sizes::{ByteSize, parse_duration, parse_size, show_duration, show_size};
-use super::{Api, Auto, Secret, SignedThinking};
+use super::{Api, Auto, Inject, Secret, SignedThinking, ToolScope};
 
 /// A type that a key may have. Messages never repeat a value: it may have come from the environment.
 pub trait Value: Sized {
@@ -57,6 +57,11 @@ const APIS: [(&str, Api); 6] = [
 
 const PREFIX_MISMATCHES: [(&str, SignedThinking); 2] =
     [("keep", SignedThinking::Kept), ("drop_block", SignedThinking::Dropped)];
+
+const INJECTIONS: [(&str, Inject); 3] = [("auto", Inject::Auto), ("always", Inject::Always), ("never", Inject::Never)];
+
+const SCOPES: [(&str, ToolScope); 3] =
+    [("session", ToolScope::Session), ("agent", ToolScope::Agent), ("tenant", ToolScope::Tenant)];
 
 const MODES: [(&str, Mode); 2] = [("active", Mode::Active), ("observe", Mode::Observe)];
 
@@ -212,6 +217,8 @@ values! {
     Api: |value| one_of(value, &APIS), |api| name_of(api, &APIS);
     Mode: |value| one_of(value, &MODES), |mode| name_of(mode, &MODES);
     SignedThinking: |value| one_of(value, &PREFIX_MISMATCHES), |what| name_of(what, &PREFIX_MISMATCHES);
+    Inject: |value| one_of(value, &INJECTIONS), |inject| name_of(inject, &INJECTIONS);
+    ToolScope: |value| one_of(value, &SCOPES), |scope| name_of(scope, &SCOPES);
 }
 
 fn not_empty(size: ByteSize) -> Result<ByteSize, String> {

@@ -35,8 +35,8 @@ pub struct Intake {
 /// A body after the attempt to take it in.
 pub enum Taken {
     Whole(Intake),
-    /// Over a cap: it goes out as it is.
-    TooLarge(SendBody),
+    /// Over a cap, or no longer wanted: it goes out as it is.
+    Passing(SendBody),
 }
 
 impl Intake {
@@ -108,7 +108,17 @@ pub async fn decoded(workers: &Workers, incoming: &Incoming<'_>, encoding: Encod
 }
 
 /// Takes the body in. `idle`: how long the client may be silent in between.
-pub async fn take(proxy: &Proxy, mut body: hyper::body::Incoming, idle: Duration) -> Result<Taken, Fault> {
+pub async fn take(proxy: &Proxy, body: hyper::body::Incoming, idle: Duration) -> Result<Taken, Fault> {
+    take_while(proxy, body, idle, |_| true).await
+}
+
+/// Takes the body in as long as what has come of it is `wanted`.
+pub async fn take_while(
+    proxy: &Proxy,
+    mut body: hyper::body::Incoming,
+    idle: Duration,
+    mut wanted: impl FnMut(&[u8]) -> bool,
+) -> Result<Taken, Fault> {
     let promised = body.size_hint().exact();
     let framing = if promised.is_some() { Framing::Length } else { Framing::Chunked };
     let mut read = Reading { permit: Permit::empty(&proxy.budget), first: Bytes::new(), joined: BytesMut::new() };
@@ -125,11 +135,16 @@ pub async fn take(proxy: &Proxy, mut body: hyper::body::Incoming, idle: Duration
         if !fits {
             let (pieces, permit) = read.finish();
             let read = Pieces::new([pieces, data], framing, Some(Arc::new(permit)));
-            return Ok(Taken::TooLarge(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
+            return Ok(Taken::Passing(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
         }
         read.add(data, promised);
         if body.is_end_stream() {
             break;
+        }
+        if !wanted(read.bytes()) {
+            let (read, permit) = read.finish();
+            let read = Pieces::new([read], framing, Some(Arc::new(permit)));
+            return Ok(Taken::Passing(SendBody::Spilled(Box::new(Spilled::new(read, body)))));
         }
     }
     let (body, permit) = read.finish();
@@ -146,6 +161,10 @@ struct Reading {
 impl Reading {
     fn len(&self) -> usize {
         self.first.len() + self.joined.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.joined.is_empty() { &self.first } else { &self.joined }
     }
 
     fn add(&mut self, data: Bytes, promised: Option<u64>) {

@@ -17,9 +17,11 @@ pub mod jobs;
 pub mod laid;
 pub mod learning;
 pub mod local;
+pub mod mcp;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
@@ -27,6 +29,7 @@ pub mod reply;
 pub mod route;
 pub mod second;
 pub mod sessions;
+mod shaped;
 pub mod sidecall;
 mod socket;
 pub mod tenant;
@@ -57,15 +60,14 @@ use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
-use self::local::{MAX_PAGES, PerSecond, READS_A_SECOND};
 use self::observe::Watch;
 use self::outcome::{Outcome, Record};
+use self::reading::Reading;
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
 use self::route::Route;
 use self::upstream::Clients;
 use self::work::Work;
-use self::workers::Workers;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -81,8 +83,8 @@ pub struct Proxy {
     pub compactor: Option<Compactor>,
     /// How long the beginning of an answer is held back at most.
     pub hold_time: Duration,
-    reads: PerSecond,
-    pages: Workers,
+    /// `None` where there is no store.
+    pub reading: Option<Arc<Reading>>,
     routes: Vec<Route>,
     dialing: Vec<Dialing>,
 }
@@ -129,9 +131,9 @@ impl Proxy {
         let budget = Budget::new(config.server.max_buffered_bytes);
         let metrics = Metrics::new(config.upstreams.iter().map(|upstream| &*upstream.name));
         let compactor = store.map(|store| Compactor::new(&config, store));
-        let (reads, pages) = (PerSecond::new(READS_A_SECOND), Workers::new(MAX_PAGES));
+        let reading = compactor.as_ref().map(|on| Arc::new(Reading::new(Arc::clone(&on.store), Arc::clone(&budget))));
         let hold_time = HOLD_TIME;
-        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reads, pages, routes, dialing }))
+        Ok(Arc::new(Self { config, budget, metrics, compactor, hold_time, reading, routes, dialing }))
     }
 
     fn target(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Result<Target, Fault> {
@@ -163,7 +165,7 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
     let mut record = Record::open(Arc::clone(&shard));
     if local::is_own(request.uri().path()) {
         record.close(Outcome::Local);
-        return local::serve(&shard.proxy, request.method(), request.uri()).await;
+        return Box::pin(local::serve(&shard.proxy, request)).await;
     }
     let asked = route::error_dialect(request.uri().path());
     let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {
@@ -196,8 +198,10 @@ async fn forward(
         }
         _ => Look::Away,
     };
+    let spoken = exchange.spoken(&request, target.uri.path());
     let request = retarget(request, target.uri);
     match look {
+        Look::Away if !spoken.is_empty() => Box::pin(exchange.shaped(request, spoken, record)).await,
         Look::Away => exchange.stream(request, record).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
@@ -264,9 +268,21 @@ impl Exchange<'_> {
         record: &mut Record,
     ) -> Result<(Held, Additions), Fault> {
         let (parts, body) = request.into_parts();
-        let intake = match intake::take(&self.shard.proxy, body, self.route.upstream.idle_timeout).await? {
+        let taken = intake::take(&self.shard.proxy, body, self.route.upstream.idle_timeout).await?;
+        self.taken(parts, taken, look, record).await
+    }
+
+    /// What follows once the body was taken in, or could not be.
+    async fn taken(
+        &self,
+        parts: Parts,
+        taken: Taken,
+        look: Look,
+        record: &mut Record,
+    ) -> Result<(Held, Additions), Fault> {
+        let intake = match taken {
             Taken::Whole(intake) => intake,
-            Taken::TooLarge(body) => {
+            Taken::Passing(body) => {
                 let answer = self.attempt(Request::from_parts(parts, body), BodyHeaders::TakenIn).await?;
                 return Ok((Held::untouched(answer), Additions::default()));
             }

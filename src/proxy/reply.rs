@@ -1,5 +1,6 @@
 //! All answers that the proxy itself makes, in the shape of the request's dialect.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::BoxBody;
 use serde_json::json;
 
 use super::outcome::Outcome;
@@ -20,6 +22,8 @@ pub enum ReplyBody {
     Relay(Relay),
     /// The proxy's own bytes.
     Own(Bytes),
+    /// An answer of the MCP server's.
+    Mcp(BoxBody<Bytes, Infallible>),
 }
 
 /// Why a request got no answer from its upstream.
@@ -88,6 +92,7 @@ impl Body for ReplyBody {
             Self::Relay(relay) => Pin::new(relay).poll_frame(cx),
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
 
@@ -95,6 +100,7 @@ impl Body for ReplyBody {
         match self {
             Self::Relay(relay) => relay.is_end_stream(),
             Self::Own(bytes) => bytes.is_empty(),
+            Self::Mcp(body) => body.is_end_stream(),
         }
     }
 
@@ -102,6 +108,7 @@ impl Body for ReplyBody {
         match self {
             Self::Relay(relay) => relay.size_hint(),
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Mcp(body) => body.size_hint(),
         }
     }
 }

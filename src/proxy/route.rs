@@ -7,7 +7,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Uri};
 
 use crate::config::{Api, Upstream};
-use crate::wire::Dialect;
+use crate::wire::{Dialect, shape};
 
 /// An upstream, made ready for requests.
 pub struct Route {
@@ -188,6 +188,22 @@ pub fn model_call(api: Api, method: &Method, path: &str) -> Option<Dialect> {
         Api::Messages | Api::Anthropic => dialect == Dialect::Messages,
     };
     spoken.then_some(dialect)
+}
+
+/// The dialects in which a body may be for a path that names none, as far as `api` and headers tell.
+pub fn unnamed(api: Api, method: &Method, path: &str, headers: &HeaderMap) -> &'static [Dialect] {
+    let named = names(Api::Openai, path) || names(Api::Anthropic, path) || Dialect::of_path(path).is_some();
+    if method != Method::POST || named || !shape::may_be_meant(path) {
+        return &[];
+    }
+    match (api, headers.contains_key("anthropic-version")) {
+        (Api::Messages | Api::Anthropic, _) | (Api::Auto, true) => &[Dialect::Messages],
+        (_, true) => &[],
+        (Api::Auto, false) => &[Dialect::Chat, Dialect::Responses, Dialect::Messages],
+        (Api::Openai, false) => &[Dialect::Chat, Dialect::Responses],
+        (Api::Chat, false) => &[Dialect::Chat],
+        (Api::Responses, false) => &[Dialect::Responses],
+    }
 }
 
 fn has_segment(path: &str, name: &str) -> bool {

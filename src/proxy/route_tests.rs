@@ -122,3 +122,21 @@ fn only_posts_of_a_spoken_dialect_are_model_calls() {
         assert_eq!(call(Api::Auto, Method::POST, path), None, "{path}");
     }
 }
+
+#[test]
+fn bodies_for_other_paths_may_be_in_what_the_upstream_speaks() {
+    let (plain, mut versioned) = (HeaderMap::new(), HeaderMap::new());
+    versioned.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    let spoken = |api, path, headers: &HeaderMap| unnamed(api, &Method::POST, path, headers).to_vec();
+    assert_eq!(spoken(Api::Auto, "/llm", &plain).len(), 3);
+    assert_eq!(spoken(Api::Auto, "/llm", &versioned), [Dialect::Messages]);
+    assert_eq!(spoken(Api::Openai, "/llm", &plain), [Dialect::Chat, Dialect::Responses]);
+    assert_eq!(spoken(Api::Chat, "/llm", &plain), [Dialect::Chat]);
+    assert_eq!(spoken(Api::Responses, "/llm", &plain), [Dialect::Responses]);
+    assert_eq!(spoken(Api::Anthropic, "/llm", &plain), [Dialect::Messages]);
+    assert_eq!(spoken(Api::Openai, "/llm", &versioned), []);
+    assert_eq!(unnamed(Api::Auto, &Method::GET, "/llm", &plain), []);
+    for path in ["/v1/chat/completions", "/v1/responses/input_tokens", "/v1/messages/batches", "/v1/embeddings"] {
+        assert_eq!(spoken(Api::Auto, path, &plain), [], "{path}");
+    }
+}

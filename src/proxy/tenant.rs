@@ -101,6 +101,12 @@ pub fn identify(store: &Store, rule: &TenantRule, verified: &Verified, asker: &A
     }
 }
 
+/// Whether a request shows who it is.
+pub fn shows_credential(headers: &HeaderMap, uri: &Uri) -> bool {
+    let Credential { token, opaque } = Credential::of(headers, uri.query());
+    token.is_some() || !opaque.is_empty()
+}
+
 /// All that a request shows of who it is.
 struct Credential<'h> {
     /// A JWT: it changes every hour, who it speaks for does not.

@@ -90,8 +90,11 @@ fn set_upgrade(headers: &mut HeaderMap, protocol: Option<HeaderValue>) {
 fn model_calls(shard: &Shard, api: Api, parts: &Parts) -> Option<Parts> {
     shard.proxy.compactor.as_ref()?;
     let websocket = parts.headers.get(UPGRADE)?.as_bytes().eq_ignore_ascii_case(b"websocket");
-    let responses = route::model_call(api, &Method::POST, parts.uri.path()) == Some(Dialect::Responses);
-    let readable = websocket && responses && parts.method == Method::GET;
+    let path = parts.uri.path();
+    let named = route::model_call(api, &Method::POST, path) == Some(Dialect::Responses);
+    // Where nothing else is spoken, the path need not say so.
+    let only = route::unnamed(api, &Method::POST, path, &parts.headers) == [Dialect::Responses];
+    let readable = websocket && (named || only) && parts.method == Method::GET;
     let mut call = readable.then(|| parts.clone())?;
     call.method = Method::POST;
     let of_socket =

@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use super::drain::Drain;
@@ -39,6 +40,8 @@ pub struct Door {
     pub shard: Arc<Shard>,
     pub drain: Drain,
     pub tls: Option<TlsAcceptor>,
+    /// A permit for each connection that may be open.
+    pub room: Arc<Semaphore>,
 }
 
 /// Takes connections in until the drain begins.
@@ -50,17 +53,31 @@ pub async fn accept(door: Arc<Door>, listener: TcpListener) {
     }
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = next(&door.room, &listener) => accepted,
             () = draining.as_mut() => return,
         };
         match accepted {
-            Ok((stream, _)) => drop(door.shard.tasks.spawn(connection(Arc::clone(&door), stream))),
+            Ok((stream, place)) => {
+                let door = Arc::clone(&door);
+                let tasks = door.shard.tasks.clone();
+                tasks.spawn(async move {
+                    connection(door, stream).await;
+                    drop(place);
+                });
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
+}
+
+/// The next connection, once there is room for it.
+async fn next(room: &Arc<Semaphore>, listener: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, place))
 }
 
 async fn connection(door: Arc<Door>, stream: TcpStream) {
@@ -204,4 +221,24 @@ async fn refuse<S: AsyncWrite + Unpin>(mut stream: S, refusal: Refusal, mut reco
     record.close(fault.outcome);
     stream.write_all(&reply::raw_error(refusal.dialect, &fault)).await?;
     stream.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_full_house_lets_the_next_client_wait_until_one_leaves() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, room) = (listener.local_addr().unwrap(), Arc::new(Semaphore::new(1)));
+        let _clients = (TcpStream::connect(addr).await.unwrap(), TcpStream::connect(addr).await.unwrap());
+        let (_first, place) = next(&room, &listener).await.unwrap();
+        let mut second = pin!(next(&room, &listener));
+        let waits = poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await;
+        assert!(waits);
+        drop(place);
+        let _second = second.await.unwrap();
+    }
 }

@@ -12,8 +12,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,6 +28,15 @@ use crate::proxy::{Proxy, Shard};
 
 /// Connections that wait for their accept, for each listener.
 const BACKLOG: i32 = 4096;
+
+/// Open connections of clients, for each shard. Beyond it the next ones wait for their accept until one closes.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// A client from which nothing comes is asked for a sign of life after [`PROBE_AFTER`], then at each
+/// [`PROBE_EVERY`], and given up when the system's number of probes is missed: a tunnel whose client has vanished
+/// would stay for ever.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_EVERY: Duration = Duration::from_secs(15);
 
 /// Threads of a shard for what takes long: reading and planning of what is new, name lookups. More than there
 /// are cores would only keep more memory, since the allocator keeps what each has freed.
@@ -141,7 +152,8 @@ fn run(runtime: tokio::runtime::Runtime, worker: Worker) {
 
 async fn serve(worker: Worker) -> io::Result<()> {
     let drain_timeout = worker.proxy.config.server.drain_timeout;
-    let door = Arc::new(Door { shard: Shard::new(worker.proxy), drain: Drain::default(), tls: worker.tls });
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let door = Arc::new(Door { shard: Shard::new(worker.proxy), drain: Drain::default(), tls: worker.tls, room });
     let listener = tokio::net::TcpListener::from_std(worker.listener)?;
     let serves_admin = worker.admin.is_some();
     if let Some((admin, listener)) = worker.admin {
@@ -195,6 +207,8 @@ fn bind(addr: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(sharing == Sharing::Shards)?;
+    // What is accepted has it from its listener.
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY))?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     Ok(socket)

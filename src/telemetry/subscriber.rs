@@ -17,8 +17,9 @@ pub const LEVEL_VARIABLE: &str = "COMPACTPROXY_LOG";
 /// `human` or `json`, where no flag says it.
 pub const FORMAT_VARIABLE: &str = "COMPACTPROXY_LOG_FORMAT";
 
-/// Below these levels the libraries log headers and statements, and headers hold credentials.
-const CAPS: [&str; 6] = ["h2=info", "hyper=info", "hyper_util=info", "rustls=info", "tower=info", "sqlx=warn"];
+/// Below these levels the libraries log headers, messages and statements, and those hold credentials and texts.
+const CAPS: [&str; 7] =
+    ["h2=info", "hyper=info", "hyper_util=info", "rustls=info", "tower=info", "sqlx=warn", "rmcp=error"];
 
 impl FromStr for LogFormat {
     type Err = ();
@@ -86,6 +87,7 @@ mod tests {
             tracing::info!(target: "h2::server", "theirs at info");
             tracing::debug!(target: "h2::codec", "authorization: Bearer");
             tracing::trace!(target: "hyper::proto", "authorization: Bearer");
+            tracing::info!(target: "rmcp::service", "authorization: Bearer");
             tracing::info!(target: "sqlx::query", "insert");
         });
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()

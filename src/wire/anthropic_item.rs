@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::canonical::{self, Spelling};
-use super::chat_item::{MAX_PARTS, members, text_of};
 use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind, Standing};
 use super::media;
+use super::members::{MAX_PARTS, members, text_of};
 use super::scan::{Cursor, Member, Unreadable, elements, kind, string};
 
 /// How Claude Code's billing block begins; it says something else in every request.

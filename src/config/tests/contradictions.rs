@@ -25,6 +25,22 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[upstream]\nname = \"a\"", 1, "upstream", "[[upstream]]"),
     ("[[policy]]\ncompaction = true", 2, "policy.compaction", "or false"),
     ("[[policy]]\nmode = \"off\"", 2, "policy.mode", "\"observe\""),
+    ("[prune]\n[tools]\ninject = \"sometimes\"", 3, "tools.inject", "\"always\""),
+    ("[prune]\n[tools]\nscope = \"all\"", 3, "tools.scope", "\"tenant\""),
+    ("[prune]\n[tools]\nmcp = \"on\"", 3, "tools.mcp", "true or false"),
+    // Tools.
+    ("\n[tools]", 2, "tools", "nothing to read"),
+    ("[prune]\n[tools]\npage_chars = 999", 3, "tools.page_chars", "from 1000 to 100000"),
+    ("[prune]\n[tools]\npage_chars = 100_001", 3, "tools.page_chars", "from 1000 to 100000"),
+    ("[prune]\n[tools]\nmax_rounds = 0", 3, "tools.max_rounds", "at least 1"),
+    ("[prune]\n[tools]\nmax_rounds = 21", 3, "tools.max_rounds", "at most 20"),
+    (
+        "[tool_result_eviction]\nmax_result_chars = 5_000\n[tools]\npage_chars = 20_001",
+        4,
+        "tools.page_chars",
+        "20000 fit",
+    ),
+    ("[prune]\n[tools]\n[[policy]]\ntools = { mcp = false }", 4, "policy.tools.mcp", "set it in [tools]"),
     // Sizes, durations, addresses.
     ("[server]\nmax_body_bytes = \"64 megs\"", 2, "server.max_body_bytes", "64MiB"),
     ("[server]\nmax_body_bytes = 0", 2, "server.max_body_bytes", "at least 1"),

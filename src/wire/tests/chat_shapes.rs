@@ -259,7 +259,7 @@ fn items_calls_and_parts_have_a_most() {
     let parts = |count| format!(r#"{{"role":"user","content":[{}]}}"#, array(r#"{"type":"text","text":""}"#, count));
     assert!(reads(items(crate::wire::reading::MAX_ITEMS)) && !reads(items(crate::wire::reading::MAX_ITEMS + 1)));
     assert!(reads(lead(crate::wire::reading::MAX_ITEMS)) && !reads(lead(crate::wire::reading::MAX_ITEMS + 1)));
-    let (most_calls, most_parts) = (crate::wire::chat_item::MAX_CALLS, crate::wire::chat_item::MAX_PARTS);
+    let (most_calls, most_parts) = (crate::wire::chat_item::MAX_CALLS, crate::wire::members::MAX_PARTS);
     assert!(reads(calls(most_calls)) && !reads(calls(most_calls + 1)));
     assert!(reads(parts(most_parts)) && !reads(parts(most_parts + 1)));
 }

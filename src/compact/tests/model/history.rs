@@ -77,13 +77,15 @@ pub enum Kind {
     Text,
     /// At OpenAI Responses.
     Items,
+    /// At Anthropic Messages.
+    Blocks,
 }
 
 /// One agent's client: its whole history, which it sends every time.
 #[derive(Clone, Debug)]
 pub struct Agent {
     name: usize,
-    kind: Kind,
+    pub kind: Kind,
     pub messages: Vec<Message>,
     /// Lengths of the history at which requests were sent.
     sent: Vec<usize>,
@@ -116,6 +118,7 @@ impl Agent {
                 Kind::Tools => self.tools(calls),
                 Kind::Text => self.observation(calls),
                 Kind::Items => self.tool_items(calls),
+                Kind::Blocks => self.tool_blocks(calls),
             },
             Step::Say(words) => {
                 self.answer();
@@ -124,6 +127,11 @@ impl Agent {
             Step::Reminder(words) => {
                 self.answer();
                 let note = prose(self.next(), 60);
+                if self.kind == Kind::Blocks {
+                    // Messages has no such role (A5).
+                    self.say(words);
+                    return self.sent();
+                }
                 self.push(format!(r#"{{"role":"system","content":{}}}"#, quoted(&note)));
                 self.say(words);
             }
@@ -138,6 +146,10 @@ impl Agent {
             Step::Edit(at) => self.edit(*at),
             _ => return self.messages.clone(),
         }
+        self.sent()
+    }
+
+    fn sent(&mut self) -> Vec<Message> {
         self.sent.push(self.messages.len());
         self.messages.clone()
     }
@@ -163,6 +175,7 @@ impl Agent {
             Words::Rule => (quoted(&rule), Some(rule)),
             Words::Text(chars) => (quoted(&prose(n, *chars)), None),
             Words::Picture(chars) if self.kind == Kind::Items => (Self::picture_item(&prose(n, *chars)), None),
+            Words::Picture(chars) if self.kind == Kind::Blocks => (Self::picture_block(&prose(n, *chars)), None),
             Words::Picture(chars) => {
                 let picture = r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}"#;
                 (format!(r#"[{picture},{{"type":"text","text":{}}}]"#, quoted(&prose(n, *chars))), None)
@@ -185,6 +198,9 @@ impl Agent {
         if self.kind == Kind::Items {
             self.reasoning_item();
             return self.answer_item(&text);
+        }
+        if self.kind == Kind::Blocks {
+            return self.answer_block(&text);
         }
         self.push(format!(r#"{{"role":"assistant","content":{},"refusal":null}}"#, quoted(&text)));
     }
@@ -223,6 +239,9 @@ impl Agent {
         }
         let n = self.next();
         let entry = format!("todo number {n}");
+        if self.kind == Kind::Blocks {
+            return self.todo_block(n, &entry);
+        }
         let arguments = format!(r#"{{"todos":[{{"content":"{entry}","status":"in_progress","id":"1"}}]}}"#);
         if self.kind == Kind::Items {
             let arguments = quoted(&arguments);
@@ -259,6 +278,7 @@ impl Agent {
         let (model, array) = match self.kind {
             Kind::Items => (super::items::MODEL, "input"),
             Kind::Tools | Kind::Text => ("demo-coder", "messages"),
+            Kind::Blocks => return self.body_of_blocks(messages, clock),
         };
         let mut body = format!(
             r#"{{"model":"{model}", "temperature":0.10,"{array}":[ {{"role":"system","content":"You are agent {}. It is {clock} o'clock."}}"#,

@@ -9,9 +9,10 @@ pub const MODEL: &str = "demo-items";
 
 /// The dialect of a body of the model's.
 pub fn dialect(body: &[u8]) -> Dialect {
-    match memchr::memmem::find(body.get(..40).unwrap_or(body), MODEL.as_bytes()) {
+    let beginning = body.get(..40).unwrap_or(body);
+    match memchr::memmem::find(beginning, MODEL.as_bytes()) {
         Some(_) => Dialect::Responses,
-        None => Dialect::Chat,
+        None => super::blocks::is_spoken(beginning).unwrap_or(Dialect::Chat),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use crate::compact::binding;
 use crate::compact::plan::{Actions, Need};
 use crate::compact::render::render;
 use crate::compact::rows::{Checkpoint, TextId};
@@ -13,6 +14,7 @@ use crate::demo::rules::{Arguments, Empty, Rules};
 use crate::wire::memo::Memo;
 use crate::wire::{self, Conversation, Dialect, Digest};
 
+use super::blocks::{self, unmarked};
 use super::history::Message;
 use super::items::{self, dialect};
 use super::store::Store;
@@ -25,6 +27,9 @@ pub fn valid(turn: &Turn) {
         return items::valid(&read(&turn.raw), &read(&turn.out), upto);
     }
     let (raw, out): (Value, Value) = (json(&turn.raw), json(&turn.out));
+    if dialect(&turn.raw) == Dialect::Messages {
+        return blocks::valid(&raw, &out);
+    }
     for profile in Profile::ALL {
         for arguments in [Arguments::Opaque, Arguments::Parsed] {
             let rules = Rules { profile, arguments, empty: Empty::Nothing };
@@ -68,23 +73,32 @@ pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
         if let Some(head) = head.filter(|head| !head.offloaded.is_empty()) {
             let kept: String = head.offloaded.iter().map(|id| world.store.texts[id].clone()).collect();
             let replaced = messages.iter().take(complete).map(|message| format!("{}\n", message.json));
-            assert_eq!(kept, replaced.collect::<String>());
+            assert_eq!(unmarked(kept.as_bytes()), unmarked(replaced.collect::<String>().as_bytes()));
         }
     }
 }
 
 fn replaced(turn: &Turn, conversation: &Conversation, index: usize) -> bool {
     let active = turn.known.active.as_deref().map_or(&[][..], |active| &active.edits);
-    turn.known.evictions.contains_key(&conversation.items[index].chain) || active.iter().any(|(item, _)| *item == index)
+    let without_thoughts = turn.known.active.as_deref().is_some_and(|active| {
+        !conversation.items[index].facts.signed.is_empty() && binding::left_out(conversation, active).contains(&index)
+    });
+    turn.known.evictions.contains_key(&conversation.items[index].chain)
+        || active.iter().any(|(item, _)| *item == index)
+        || without_thoughts
 }
 
 /// Equal, or with strings of which the ids in them give the original.
 fn same_or_removed(store: &Store, whole: &Value, sent: &Value, head: &str) {
     match (whole, sent) {
         (Value::Array(whole), Value::Array(sent)) => {
+            // A block of its own in front.
+            let own = sent.first().is_some_and(|block| !head.is_empty() && block["text"] == head.trim_end());
+            let (sent, mut head) = if own { (&sent[1..], "") } else { (&sent[..], head) };
+            let kept = |block: &&Value| sent.iter().any(blocks::is_thought) || !blocks::is_thought(block);
+            let whole: Vec<&Value> = whole.iter().filter(kept).collect();
             assert_eq!(whole.len(), sent.len());
-            let mut head = head;
-            for (whole, sent) in whole.iter().zip(sent) {
+            for (whole, sent) in whole.into_iter().zip(sent) {
                 let here = std::mem::take(&mut head);
                 let folded = !here.is_empty() && sent.to_string().contains("compactproxy-notice");
                 same_or_removed(store, whole, sent, if folded { here } else { "" });
@@ -152,12 +166,13 @@ pub fn frozen(world: &World, before: Option<&Turn>, turn: &Turn) {
     let Some(before) = before.filter(|before| before.known.active == turn.known.active) else { return };
     let (old, new) = (read(&before.raw), read(&turn.raw));
     let (old_out, new_out) = (read(&before.out), read(&turn.out));
-    let common = (0..old.items.len().min(new.items.len())).take_while(|i| old.raw(*i) == new.raw(*i)).count();
+    let alike = |i: &usize| unmarked(old.raw(*i)) == unmarked(new.raw(*i));
+    let common = (0..old.items.len().min(new.items.len())).take_while(alike).count();
     let upto = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
     let own = old_out.items.len() + upto - old.items.len();
     for index in 0..(common + own).saturating_sub(upto) {
         let (old, new) = (old_out.raw(index), new_out.raw(index));
-        assert_eq!(String::from_utf8_lossy(old), String::from_utf8_lossy(new), "item {index} was not frozen");
+        assert_eq!(unmarked(old), unmarked(new), "item {index} was not frozen");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The whole of planning against a world that loses things: random histories, restarts, lost writes, forks, other
 //! configurations; and what must hold of every turn.
 
+mod blocks;
 mod examples;
 mod history;
 mod items;
@@ -82,6 +83,7 @@ pub fn strategies(choice: usize) -> Strategies {
         compaction: (!off(3)).then_some(compaction),
         observe: false,
         signed_thinking: SignedThinking::Kept,
+        tools: None,
     }
 }
 
@@ -105,7 +107,8 @@ fn setup() -> impl Strategy<Value = Setup> {
     let knows = prop_oneof![4 => Just(Knows::Window), 1 => Just(Knows::TooMuch), 1 => Just(Knows::Nothing)];
     let tells = prop_oneof![2 => Just(Tells::Numbers), 1 => Just(Tells::Nothing)];
     let factor = prop_oneof![3 => Just(1.0), 1 => Just(0.8), 1 => Just(1.4)];
-    let kind = || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text), 4 => Just(Kind::Items)];
+    let kind =
+        || prop_oneof![5 => Just(Kind::Tools), 1 => Just(Kind::Text), 4 => Just(Kind::Items), 5 => Just(Kind::Blocks)];
     (choice, 5_000_u64..12_000, knows, (factor, tells), 0_usize..3, (kind(), kind())).prop_map(
         |(strategies, window, knows, provider, delay, kinds)| Setup {
             strategies,
@@ -156,6 +159,7 @@ impl Session {
     fn send(&mut self, step: &Step) {
         let agent = &mut self.agents[self.at_work];
         let messages = agent.step(step);
+        let messages = agent.marked(messages);
         self.clock += 1;
         let raw = agent.body(&messages, self.clock);
         let turn = self.world.turn(raw);
