@@ -16,6 +16,7 @@ use super::intake::decoded;
 use super::jobs::{Jobs, Made};
 use super::laid::{known_with, lay};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
+use super::overlay::Refused;
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
 use super::tenant::{self, Asker, Identity, Proof, Verified};
@@ -47,6 +48,7 @@ pub struct Compactor {
     pub(super) breaker: Breaker,
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
+    pub(super) refused_tools: Refused,
     pub(super) chains: Arc<Chains>,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
@@ -65,6 +67,7 @@ impl Compactor {
             breaker: Breaker::default(),
             bindings: Bindings::default(),
             verified: Verified::default(),
+            refused_tools: Refused::default(),
             chains: Arc::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
@@ -81,7 +84,20 @@ impl Compactor {
             return None;
         }
         let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        let mut overlaid = self.overlay(&incoming, &identity, &conversation).await;
+        let whole;
+        let conversation = match overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) {
+            None => conversation,
+            Some((body, permit)) => {
+                incoming.permit.push(permit);
+                (incoming.body, incoming.overlaid) = (body.clone(), true);
+                whole = body;
+                self.read(incoming.dialect, &whole, identity.tenant).await?
+            }
+        };
         let (mut work, chain) = self.begin(&incoming, identity, &conversation).await?;
+        work.overlaid = overlaid;
+        work.read_by(&conversation);
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         if !rewritten {
@@ -154,6 +170,8 @@ impl Compactor {
             may_overflow: false,
             drops_blocks: false,
             recorder,
+            overlaid: None,
+            begun: None,
             origin,
         };
         Some((work, chain))
@@ -247,6 +265,7 @@ impl Compactor {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
+        let offer = self.begin_offers(work, &proposal, chain);
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
             work.tokens = tokens;
@@ -254,10 +273,14 @@ impl Compactor {
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
-        let batch = Batch { root: origin.root, texts, evictions, checkpoint };
+        let mut batch = Batch { root: origin.root, texts, evictions, checkpoint, ..Batch::default() };
+        batch.overlays.extend(offer.clone());
         if self.commit(&origin, batch).await.is_ok() {
             work.known = self.store.known(&origin.tenant, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
+            if let Some(offer) = offer {
+                self.begun(work, &offer).await;
+            }
         }
     }
 

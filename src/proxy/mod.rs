@@ -21,6 +21,7 @@ pub mod mcp;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+pub mod overlay;
 pub mod reading;
 pub mod recent;
 pub mod recovery;
@@ -326,7 +327,8 @@ impl Exchange<'_> {
         let (shard, index, dialect) = (self.shard, self.index, self.dialect?);
         let permit = vec![Arc::clone(&intake.permit)];
         let (chains, body) = (Beginning::New, intake.body.clone());
-        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
+        let overlaid = false;
+        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit, overlaid })
     }
 
     /// Headers → upstream. One upstream attempt.

@@ -158,7 +158,7 @@ impl Compactor {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
         let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
-        let batch = Batch { root: origin.root, texts: rung.texts.clone(), evictions: Vec::new(), checkpoint };
+        let batch = Batch { root: origin.root, texts: rung.texts.clone(), checkpoint, ..Batch::default() };
         if self.commit(&origin, batch.clone()).await.is_err() {
             self.store.hold_in_memory(&origin.tenant, &batch);
         }

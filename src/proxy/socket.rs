@@ -207,7 +207,8 @@ impl Socket {
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             let (dialect, chains) = (Dialect::Responses, Beginning::Any);
-            let incoming = Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit };
+            let incoming =
+                Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit, overlaid: false };
             compactor.look(incoming).await.map(Box::new)
         });
         self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };

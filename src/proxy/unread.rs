@@ -28,7 +28,7 @@ use super::reply::Fault;
 use super::tenant::{Identity, Proof};
 use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
-use crate::config::{Strategies, Subject};
+use crate::config::{Inject, Strategies, Subject};
 use crate::store::WindowKey;
 use crate::wire::{self, Dialect};
 
@@ -52,6 +52,9 @@ impl Compactor {
         let path = parts.uri.path();
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
+        if strategies.tools.as_ref().is_some_and(|tools| tools.inject == Inject::Always) {
+            return false;
+        }
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
         let window = origin::window(self, config, &key);

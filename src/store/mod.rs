@@ -12,6 +12,7 @@ mod marks;
 mod memory;
 mod migrations;
 mod notes;
+mod overlays;
 mod reader;
 mod reads;
 mod retention;
@@ -38,6 +39,7 @@ use crate::wire::Digest;
 use commit::Ticket;
 pub use learned::{LearnedWindow, WindowKey};
 use notes::Note;
+pub use overlays::{Overlay, OverlayKind};
 use reader::Query;
 use shared::Shared;
 pub use sqlite::OpenError;
@@ -70,6 +72,8 @@ pub struct Batch {
     /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
     /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
+    /// What is added to the conversation from now on. Of each kind under a digest the first stays, but for asides.
+    pub overlays: Vec<Overlay>,
 }
 
 /// Says how much there is, not what it says.
@@ -80,6 +84,7 @@ impl std::fmt::Debug for Batch {
             .field("texts", &self.texts.iter().map(|removed| removed.text.len()).collect::<Vec<_>>())
             .field("evictions", &self.evictions.len())
             .field("checkpoint", &checkpoint)
+            .field("overlays", &self.overlays.len())
             .finish_non_exhaustive()
     }
 }
@@ -144,6 +149,10 @@ pub struct Limits {
     pub max_row_marks: usize,
     /// Forwarded digests known by 8 bytes each; beyond it unknown digests cost a query.
     pub max_forwarded_marks: usize,
+    /// Digests with overlays known by 8 bytes each; beyond it unknown digests cost a query.
+    pub max_overlay_marks: usize,
+    /// Bytes of overlays kept in memory.
+    pub overlay_cache_bytes: usize,
     /// Commits that may wait; more fail as slow.
     pub max_queued_commits: usize,
     /// Notes that may wait to be written; more are dropped and counted.
@@ -160,6 +169,8 @@ impl Default for Limits {
             volatile_text_bytes: 8 << 20,
             max_row_marks: 1 << 17,
             max_forwarded_marks: 1 << 18,
+            max_overlay_marks: 1 << 16,
+            overlay_cache_bytes: 8 << 20,
             max_queued_commits: 256,
             max_queued_notes: 4_096,
         }
@@ -257,6 +268,33 @@ impl Store {
         }
     }
 
+    /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
+    /// once.
+    pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> Vec<Overlay> {
+        let (found, missing) = self.shared.memory().overlays(tenant, chain);
+        if missing.is_empty() || self.shared.path.is_none() || self.shared.is_unreadable() {
+            return found;
+        }
+        let (reply, answer) = oneshot::channel();
+        let query = Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
+        if self.lookups.try_send(query).is_err() {
+            return found;
+        }
+        match timeout(LOOKUP_BOUND, answer).await {
+            Ok(Ok(Ok(loaded))) => {
+                self.shared.found_in_time();
+                let mut memory = self.shared.memory();
+                memory.adopt_overlays(tenant, &missing, loaded);
+                memory.overlays(tenant, chain).0
+            }
+            Ok(_) => found,
+            Err(_) => {
+                self.shared.found_too_late();
+                found
+            }
+        }
+    }
+
     /// Writes a batch in one transaction. After success read [`known`](Self::known) anew: another
     /// writer may have been first.
     ///
@@ -266,7 +304,11 @@ impl Store {
         if self.health() != Health::Up {
             return Err(CommitError::Failed);
         }
-        if batch.texts.is_empty() && batch.evictions.is_empty() && batch.checkpoint.is_none() {
+        if batch.texts.is_empty()
+            && batch.evictions.is_empty()
+            && batch.checkpoint.is_none()
+            && batch.overlays.is_empty()
+        {
             return Ok(());
         }
         let result = self.commit_bounded(tenant, batch).await;
@@ -311,6 +353,11 @@ impl Store {
         if !known && lasting == Lasting::Yes {
             self.note(Note::Forwarded { tenant: *tenant, root: *root, digest: *digest });
         }
+    }
+
+    /// Whether any conversation may have an overlay.
+    pub fn may_overlay(&self) -> bool {
+        self.shared.memory().may_overlay()
     }
 
     /// Whether a row may apply to a body of so many bytes. While it is not known what the database holds, one

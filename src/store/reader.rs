@@ -10,6 +10,7 @@ use crate::compact::TextId;
 use crate::wire::Digest;
 
 use super::memory::Loaded;
+use super::overlays::{self, Found};
 use super::shared::Shared;
 use super::sqlite::{is_busy, open_reader};
 use super::texts::unpack_text;
@@ -25,6 +26,11 @@ pub(super) enum Query {
     Text {
         id: TextId,
         reply: oneshot::Sender<Result<Option<String>, ReadError>>,
+    },
+    Overlays {
+        tenant: Tenant,
+        digests: Vec<Digest>,
+        reply: oneshot::Sender<Result<Found, ReadError>>,
     },
     /// Read all marks; the number is [`Memory::forget_completeness`](super::memory::Memory)'s.
     Marks(u64),
@@ -55,7 +61,11 @@ impl Reader {
                     let text = self.text(&id).await;
                     let _ = reply.send(text);
                 }
-                Query::Rows { .. } | Query::Text { .. } => {}
+                Query::Overlays { tenant, digests, reply } if !reply.is_closed() => {
+                    let overlays = self.overlays(&tenant, &digests).await;
+                    let _ = reply.send(overlays);
+                }
+                Query::Rows { .. } | Query::Text { .. } | Query::Overlays { .. } => {}
                 Query::Marks(turn) => self.marks(turn).await,
                 Query::Checkpoint => self.checkpoint().await,
             }
@@ -71,6 +81,14 @@ impl Reader {
             Err(error) => Err(error),
         };
         loaded.map_err(|error| self.failed(&error))
+    }
+
+    async fn overlays(&mut self, tenant: &Tenant, digests: &[Digest]) -> Result<Found, ReadError> {
+        let found = match self.db().await {
+            Ok(db) => overlays::read(db, tenant, digests).await,
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| self.failed(&error))
     }
 
     async fn text(&mut self, id: &TextId) -> Result<Option<String>, ReadError> {

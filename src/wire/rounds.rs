@@ -19,7 +19,7 @@ use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
 
 /// A tool that the proxy offers to the model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// As the model sees it; unlike every tool of the client's.
     pub name: String,
