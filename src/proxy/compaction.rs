@@ -236,7 +236,7 @@ impl Compactor {
     }
 
     /// Reads a body, off the event loop where it is long and new.
-    async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
+    pub(super) async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
         let salt = tenant.0;
         if let Some(conversation) = wire::read_known(dialect, body, &self.memo, salt, INLINE_BYTES) {
             return Some(conversation);

@@ -80,6 +80,13 @@ pub struct Origin {
     memo: Arc<Memo>,
 }
 
+/// Whether the proxy's tools may come into a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tools {
+    Offered,
+    Without,
+}
+
 /// Names of tools that read removed texts.
 #[derive(Debug, Clone, Default)]
 pub struct Readers {
@@ -101,6 +108,8 @@ pub struct Incoming<'r> {
     pub permit: Vec<Arc<Permit>>,
     /// `body` is not the client's own: what the proxy adds to the conversation is in it.
     pub overlaid: bool,
+    /// Whether the proxy's tools may be offered.
+    pub tools: Tools,
 }
 
 impl Origin {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
-use super::origin::{Incoming, Readers, model};
+use super::origin::{Incoming, Readers, Tools, model};
 use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::client_compaction;
@@ -92,6 +92,8 @@ pub struct Overlaid {
     pub candidate: Option<Arc<Offered>>,
     /// Digest of the client's whole history, and its own bytes.
     pub tip: Digest,
+    /// The client's own body, decoded.
+    pub client: Bytes,
     pub least: usize,
 }
 
@@ -135,9 +137,12 @@ impl Compactor {
         let tip = conversation.items.last()?.chain;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let rows = self.store.overlays(&identity.tenant, &chain).await;
-        let mut overlaid = Overlaid { tip, least: incoming.body.len() / SHRINKS, ..Overlaid::default() };
+        let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
+        let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
         let mut edits = put_back(conversation, &chain, &rows);
-        let turn = conversation.errand(path) == Errand::Generate && incoming.chains == Beginning::New;
+        let turn = conversation.errand(path) == Errand::Generate
+            && incoming.chains == Beginning::New
+            && incoming.tools == Tools::Offered;
         if let Some(offers) = self.offers(identity.tenant, conversation, &strategies).filter(|_| turn) {
             self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
         }

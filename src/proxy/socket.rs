@@ -24,7 +24,7 @@ use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::hold::STREAM_BYTES;
-use super::origin::Incoming;
+use super::origin::{Incoming, Tools};
 use super::outcome::Record;
 use super::second::Attempt;
 use super::work::Work;
@@ -207,8 +207,17 @@ impl Socket {
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             let (dialect, chains) = (Dialect::Responses, Beginning::Any);
-            let incoming =
-                Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit, overlaid: false };
+            let incoming = Incoming {
+                shard: &shard,
+                index,
+                parts: &parts,
+                dialect,
+                chains,
+                body,
+                permit,
+                overlaid: false,
+                tools: Tools::Without,
+            };
             compactor.look(incoming).await.map(Box::new)
         });
         self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };

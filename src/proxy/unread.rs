@@ -96,7 +96,7 @@ impl Exchange<'_> {
             let held = self.settle((&parts, intake), &mut work, answer).await;
             record.compacted(&work);
             let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
-            Ok((held, Additions { notes: work.notes(), watch }))
+            Ok((held, Additions { notes: work.notes(), watch, rounds: None }))
         })
         .await
     }

@@ -79,6 +79,11 @@ impl Story {
         self.reason = None;
     }
 
+    /// Whether the end of the current round waits: another may follow, or what is hidden is to be kept first.
+    pub(super) fn waits(&self) -> bool {
+        self.seam.before > 0 || self.turn.has(Standing::Own)
+    }
+
     /// The reason to end with in place of the current round's, whose calls the client does not see.
     pub(super) fn other_reason(&self) -> Option<&'static str> {
         let called = matches!(self.reason.as_deref(), Some("tool_calls" | "function_call"));

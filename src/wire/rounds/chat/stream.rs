@@ -116,7 +116,7 @@ impl Stream {
     /// Hands an event on, or keeps it where it belongs to the end of a round that may not be the last.
     fn hand_on(&mut self, story: &Story, out: &mut Vec<Bytes>, bytes: Bytes) {
         let ending = self.closed || story.reason.is_some();
-        if ending && story.turn.has(Standing::Own) { self.tail.push(bytes) } else { out.push(bytes) }
+        if ending && story.waits() { self.tail.push(bytes) } else { out.push(bytes) }
     }
 
     /// Takes in the calls of a chunk, and settles whose they are as far as that can be said.
@@ -173,7 +173,7 @@ impl Stream {
         let role_again = self.role_shown && choice.said.get("role").is_some();
         let later_role = role_again && story.seam.before > 0;
         self.role_shown |= choice.said.get("role").is_some();
-        let ends = story.reason.is_some() && story.turn.has(Standing::Own);
+        let ends = story.reason.is_some() && story.waits();
         let mut edits = story.seam.edits(chunk);
         if all_calls && !later_role && !ends {
             let bytes = if edits.is_empty() { event.bytes.clone() } else { event.with(&edited(event.data(), edits)) };
