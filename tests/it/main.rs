@@ -29,6 +29,7 @@ mod mcp;
 mod messages;
 mod outcomes;
 mod reader;
+mod recall;
 mod recovery;
 mod refusals;
 mod responses;
