@@ -5,6 +5,7 @@ pub mod cli;
 pub mod compact;
 pub mod config;
 pub mod demo;
+pub mod memory;
 pub mod proxy;
 pub mod server;
 pub mod store;

@@ -20,7 +20,7 @@ const LAST_MESSAGE: usize = 512;
 pub enum Shape {
     /// User and assistant text only: nothing in it can be truncated, pruned or evicted.
     Talk,
-    /// The same without `store` in Responses, so that the provider keeps the answer and the proxy records it.
+    /// A user's text only, without `store` in Responses: the provider keeps the answer and the proxy records it.
     Recorded,
     /// Tool calls that write files and read them back, one result of 90,000 characters among them.
     Tools,
@@ -79,7 +79,8 @@ impl Writer {
         while out.len() + LAST_MESSAGE < bytes {
             let left = bytes - out.len() - LAST_MESSAGE;
             match shape {
-                Shape::Talk | Shape::Recorded => self.exchange(&mut out, &mut random, (seed, step), left),
+                Shape::Talk => self.exchange(&mut out, &mut random, (seed, step), left),
+                Shape::Recorded => self.question(&mut out, &mut random, (seed, step), left),
                 Shape::Tools => self.tool_calls(&mut out, &mut random, (seed, step), left),
             }
             step += 1;
@@ -92,6 +93,13 @@ impl Writer {
         self.text(&mut said, random, left.min(4_000));
         self.push(out, &Item::Assistant(&said));
         self.push(out, &Item::User(&format!("Go on after step {step} of session {seed}.")));
+    }
+
+    /// What a user says before the model has said anything: only such a request begins a chain.
+    fn question(&self, out: &mut String, random: &mut Random, (seed, step): (u64, u64), left: usize) {
+        let mut said = format!("Question {step} of session {seed}:\\n");
+        self.text(&mut said, random, left.min(4_000));
+        self.push(out, &Item::User(&said));
     }
 
     fn tool_calls(&self, out: &mut String, random: &mut Random, (seed, step): (u64, u64), left: usize) {

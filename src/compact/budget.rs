@@ -69,8 +69,10 @@ impl Window {
     /// A learned number keeps the table's other one only where the table agrees with it.
     pub fn resolve(configured: WindowLimits, model: &str, learned: Option<Learned>) -> Option<Self> {
         let WindowLimits { input, total } = configured;
-        let table = super::windows::built_in(model);
-        Self::new(input, total).or_else(|| learned.and_then(|learned| learned.completed(table))).or(table)
+        Self::new(input, total).or_else(|| {
+            let table = super::windows::built_in(model);
+            learned.and_then(|learned| learned.completed(table)).or(table)
+        })
     }
 }
 

@@ -21,6 +21,7 @@ fn compaction() -> CompactionSettings {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: true,
+        flush_before_compact: true,
     }
 }
 
@@ -60,6 +61,8 @@ fn all() -> Strategies {
         observe: false,
         signed_thinking: SignedThinking::Kept,
         tools: None,
+        memory: None,
+        log: false,
     }
 }
 
@@ -182,6 +185,8 @@ prop_compose! {
             observe: false,
             signed_thinking: SignedThinking::Kept,
             tools: None,
+            memory: None,
+            log: false,
         }
     }
 }

@@ -39,6 +39,12 @@ pub const PAGE_CHARS: usize = 16_000;
 
 pub const RESERVED_TOKENS: u64 = 20_000;
 
+pub const CONSOLIDATE_GAP: Duration = Duration::from_secs(30 * 60);
+pub const MEMORY_TOKENS: usize = 4_000;
+pub const ARCHIVE_AFTER: Duration = Duration::from_secs(90 * 24 * 3600);
+/// The largest `max_tokens`: what is kept in mind has to fit beside a conversation, and into one answer.
+pub const MOST_MEMORY_TOKENS: usize = 32_000;
+
 /// Tools whose results stay whole up to `excluded_limit_factor` times the limit: name patterns.
 pub fn excluded_tools() -> Vec<String> {
     SHIPPED.iter().map(|name| (*name).to_owned()).collect()

@@ -137,6 +137,9 @@ pub struct Strategies {
     pub signed_thinking: SignedThinking,
     /// What the model itself may read back, and how.
     pub tools: Option<ToolSettings>,
+    pub memory: Option<MemorySettings>,
+    /// Every message that is seen goes to the session log.
+    pub log: bool,
 }
 
 /// What becomes of signed thinking behind a change (A27).
@@ -240,6 +243,19 @@ pub struct CompactionSettings {
     /// Contains `{messages}`.
     pub summary_prompt: Option<Arc<str>>,
     pub offload_before_compact: bool,
+    /// What a summary replaces is read for memory first. Only where `memory` is on as well.
+    pub flush_before_compact: bool,
+}
+
+/// Long-term memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemorySettings {
+    /// Days' files are taken into `MEMORY.md` when nothing was noted for so long.
+    pub consolidate_gap: Duration,
+    /// Most tokens of `MEMORY.md`.
+    pub max_tokens: usize,
+    /// Days' files go to the archive at this age.
+    pub archive_after: Duration,
 }
 
 /// How much of the end of a conversation stays verbatim.
@@ -294,10 +310,21 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Config {
+    /// Whether any request may have a memory.
+    pub fn remembers(&self) -> bool {
+        self.sections.memory.is_on() || self.policies.iter().any(Policy::remembers)
+    }
+
+    /// Whether any request may be logged.
+    pub fn logs(&self) -> bool {
+        self.strategies.log || !self.policies.is_empty()
+    }
+
     /// Whether any strategy may have a say in any request; else there is no state.
     pub fn compacts(&self) -> bool {
-        let Strategies { eviction, truncate, prune, compaction, .. } = &*self.strategies;
+        let Strategies { eviction, truncate, prune, compaction, memory, log, .. } = &*self.strategies;
         let base = eviction.is_some() || truncate.is_some() || prune.is_some() || compaction.is_some();
+        let base = base || memory.is_some() || *log;
         base || !self.policies.is_empty()
     }
 }

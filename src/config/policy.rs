@@ -86,6 +86,11 @@ impl Policy {
         }
     }
 
+    /// Whether it turns memory on.
+    pub(super) fn remembers(&self) -> bool {
+        self.sections.memory.is_on()
+    }
+
     /// Whether every condition holds for `subject`.
     pub fn matches(&self, subject: &Subject<'_>) -> bool {
         condition(self.model.as_deref(), subject.model)

@@ -153,6 +153,14 @@ tables! {
         upstream: String,
         summary_prompt_file: PromptFile,
         offload_before_compact: bool,
+        flush_before_compact: bool,
+    }
+
+    /// `[memory]`
+    MemoryKeys {
+        consolidate_gap: Duration,
+        max_tokens: NonZeroUsize,
+        archive_after: Duration,
     }
 
     /// `[overflow_recovery]`
@@ -163,6 +171,11 @@ tables! {
     /// `[anthropic]`
     AnthropicKeys {
         prefix_mismatch: SignedThinking,
+    }
+
+    /// `[sessions]`
+    SessionKeys {
+        log: bool,
     }
 
     /// `[tools]`
@@ -214,6 +227,8 @@ pub struct Sections {
     pub recovery: Section<RecoveryKeys>,
     pub anthropic: Section<AnthropicKeys>,
     pub tools: Section<ToolKeys>,
+    pub memory: Section<MemoryKeys>,
+    pub sessions: Section<SessionKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -237,8 +252,17 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 7] =
-    ["tool_result_eviction", "truncate_args", "prune", "compaction", "overflow_recovery", "anthropic", "tools"];
+pub const SECTIONS: [&str; 9] = [
+    "tool_result_eviction",
+    "truncate_args",
+    "prune",
+    "compaction",
+    "overflow_recovery",
+    "anthropic",
+    "tools",
+    "memory",
+    "sessions",
+];
 
 /// The other tables at the file's top level.
 pub const OTHERS: [&str; 5] = ["server", "upstream", "state", "window", "policy"];
@@ -271,6 +295,8 @@ impl Sections {
             recovery: self.recovery.over(&base.recovery),
             anthropic: self.anthropic.over(&base.anthropic),
             tools: self.tools.over(&base.tools),
+            memory: self.memory.over(&base.memory),
+            sessions: self.sessions.over(&base.sessions),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -284,6 +310,8 @@ impl Sections {
             "overflow_recovery" => self.recovery.read(entry, problems),
             "anthropic" => self.anthropic.read(entry, problems),
             "tools" => self.tools.read(entry, problems),
+            "memory" => self.memory.read(entry, problems),
+            "sessions" => self.sessions.read(entry, problems),
             _ => {}
         }
     }
@@ -298,6 +326,8 @@ impl Sections {
             "overflow_recovery" => self.recovery.on = off,
             "anthropic" => self.anthropic.on = off,
             "tools" => self.tools.on = off,
+            "memory" => self.memory.on = off,
+            "sessions" => self.sessions.on = off,
             _ => {}
         }
     }

@@ -2,15 +2,16 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::compact::exclusions::{READ_EVICTED, excluded};
 
 use super::problems::Problems;
-use super::raw::{CompactionKeys, EvictionKeys, PruneKeys, Section, Sections, ToolKeys, TruncateKeys};
+use super::raw::{CompactionKeys, EvictionKeys, MemoryKeys, PruneKeys, Section, Sections, ToolKeys, TruncateKeys};
 use super::value::{Mode, Set};
 use super::{
-    Auto, CompactionSettings, EvictionSettings, Inject, Keep, PruneSettings, SignedThinking, Strategies, ToolScope,
-    ToolSettings, TruncateSettings, defaults,
+    Auto, CompactionSettings, EvictionSettings, Inject, Keep, MemorySettings, PruneSettings, SignedThinking,
+    Strategies, ToolScope, ToolSettings, TruncateSettings, defaults,
 };
 
 /// Characters that stand in for `{n}` when the length of a truncation text is judged.
@@ -19,6 +20,7 @@ const DIGITS_OF_A_LENGTH: usize = 10;
 const PAGE_CHARS: RangeInclusive<usize> = 1_000..=100_000;
 /// Most rounds: each is a paid model call while the client waits.
 const MOST_ROUNDS: usize = 20;
+const ONE_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Characters of an id.
 const DIGITS_OF_AN_ID: usize = 32;
 
@@ -43,6 +45,8 @@ pub fn strategies_of(sections: &Sections) -> Strategies {
         // Compaction turns recovery on, unless the section or a policy turns it off.
         recovery: compaction.is_some() && or(&sections.recovery.on, true) && or(&sections.recovery.keys.enabled, true),
         compaction,
+        memory: of(&sections.memory, memory),
+        log: of(&sections.sessions, |keys| or(&keys.log, true)).unwrap_or_default(),
         observe: given(&sections.mode) == Some(Mode::Observe),
         signed_thinking: of(&sections.anthropic, |keys| or(&keys.prefix_mismatch, SignedThinking::Kept))
             .unwrap_or_default(),
@@ -98,6 +102,15 @@ fn compaction(keys: &CompactionKeys) -> CompactionSettings {
         upstream: given(&keys.upstream),
         summary_prompt: keys.summary_prompt_file.as_ref().map(|prompt| Arc::clone(&prompt.value.text)),
         offload_before_compact: or(&keys.offload_before_compact, true),
+        flush_before_compact: or(&keys.flush_before_compact, true),
+    }
+}
+
+fn memory(keys: &MemoryKeys) -> MemorySettings {
+    MemorySettings {
+        consolidate_gap: or(&keys.consolidate_gap, defaults::CONSOLIDATE_GAP),
+        max_tokens: given(&keys.max_tokens).map_or(defaults::MEMORY_TOKENS, usize::from),
+        archive_after: or(&keys.archive_after, defaults::ARCHIVE_AFTER),
     }
 }
 
@@ -177,6 +190,26 @@ pub fn contradictions(sections: &Sections, path: &str, problems: &mut Problems) 
             let message = format!("a page of {} characters would be evicted itself: {limit} fit", settings.page_chars);
             spot.report(&[("page_chars", at(&sections.tools.keys.page_chars))], message, problems);
         }
+    }
+    if let Some(settings) = &resolved.memory {
+        let name = format!("{path}memory");
+        let spot = Spot { section: &name, begins: at(&sections.memory.on) };
+        check_memory(settings, &sections.memory.keys, &spot, problems);
+    }
+}
+
+fn check_memory(settings: &MemorySettings, keys: &MemoryKeys, spot: &Spot<'_>, problems: &mut Problems) {
+    let most = defaults::MOST_MEMORY_TOKENS;
+    if settings.max_tokens > most {
+        spot.report(&[("max_tokens", at(&keys.max_tokens))], format!("must be at most {most}"), problems);
+    }
+    if settings.archive_after < ONE_DAY {
+        let message = "must be at least 1d: a day's file is still written to".to_owned();
+        spot.report(&[("archive_after", at(&keys.archive_after))], message, problems);
+    }
+    if settings.consolidate_gap.is_zero() {
+        let keys = [("consolidate_gap", at(&keys.consolidate_gap))];
+        spot.report(&keys, "must be longer than nothing".into(), problems);
     }
 }
 

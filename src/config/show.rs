@@ -6,14 +6,14 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
-    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, PruneKeys, RecoveryKeys, Section,
-    Sections, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys,
+    Section, Sections, ServerKeys, SessionKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
 use super::{
-    Auto, CompactionSettings, Config, EvictionSettings, Keep, Policy, PruneSettings, Server, State, ToolSettings,
-    TruncateSettings, Upstream, WindowRule,
+    Auto, CompactionSettings, Config, EvictionSettings, Keep, MemorySettings, Policy, PruneSettings, Server, State,
+    ToolSettings, TruncateSettings, Upstream, WindowRule,
 };
 
 /// A value that is always there.
@@ -63,6 +63,12 @@ impl Config {
         }
         if let Some(settings) = &strategies.tools {
             table(f, "\n[tools]", &tools(settings))?;
+        }
+        if let Some(settings) = &strategies.memory {
+            table(f, "\n[memory]", &memory(settings))?;
+        }
+        if self.sections.sessions.is_on() {
+            table(f, "\n[sessions]", &SessionKeys { log: set(strategies.log) })?;
         }
         Ok(())
     }
@@ -159,6 +165,15 @@ fn compaction(settings: &CompactionSettings, written: &CompactionKeys) -> Compac
         upstream: maybe(settings.upstream.clone()),
         summary_prompt_file: written.summary_prompt_file.clone(),
         offload_before_compact: set(settings.offload_before_compact),
+        flush_before_compact: set(settings.flush_before_compact),
+    }
+}
+
+fn memory(settings: &MemorySettings) -> MemoryKeys {
+    MemoryKeys {
+        consolidate_gap: set(settings.consolidate_gap),
+        max_tokens: maybe(NonZeroUsize::new(settings.max_tokens)),
+        archive_after: set(settings.archive_after),
     }
 }
 
@@ -191,7 +206,8 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
         header: maybe(header),
     };
     writeln!(f, "\n[[policy]]\nmatch = {}", matches.show())?;
-    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, mode } = &policy.sections;
+    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, memory, sessions, mode } =
+        &policy.sections;
     if let Some(mode) = mode {
         writeln!(f, "mode = {}", mode.value.show())?;
     }
@@ -201,7 +217,9 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
     override_of(f, "compaction", compaction)?;
     override_of(f, "overflow_recovery", recovery)?;
     override_of(f, "anthropic", anthropic)?;
-    override_of(f, "tools", tools)
+    override_of(f, "tools", tools)?;
+    override_of(f, "memory", memory)?;
+    override_of(f, "sessions", sessions)
 }
 
 fn override_of<K: Keys + Value>(f: &mut fmt::Formatter<'_>, name: &str, section: &Section<K>) -> fmt::Result {

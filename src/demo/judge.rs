@@ -10,7 +10,7 @@ use super::provider::{Origin, Verdict};
 use super::request::{Api, ModelRequest, Purpose};
 use super::responses::store::Chains;
 use super::rules::{self, Violation};
-use super::script::{Reply, asks_for_summary};
+use super::script::{Reply, asks_for_memory, asks_for_summary};
 use super::serve::{Received, Shared, lock};
 use super::window::{Limit, Misfit, Prompt, count, fits};
 use super::{messages, responses};
@@ -49,7 +49,11 @@ impl Shared {
         let known = local.as_deref().cloned().unwrap_or_default();
         let judged = match self.request(&received, index, &known).await {
             Ok(request) => {
-                received.origin = if asks_for_summary(&request) { Origin::SideCall } else { Origin::Agent };
+                received.origin = if asks_for_summary(&request) || asks_for_memory(&request) {
+                    Origin::SideCall
+                } else {
+                    Origin::Agent
+                };
                 self.judge(request, Purpose::Answer)
             }
             Err(violation) => Err(violation.into()),

@@ -14,6 +14,8 @@ use super::request::{ModelRequest, tool_calls};
 
 /// The sections by which a request for a summary is known.
 pub const SECTIONS: [&str; 4] = ["SESSION INTENT", "SUMMARY", "ARTIFACTS", "NEXT STEPS"];
+/// How a proxy's request begins that is about long-term memory.
+const MEMORY: &str = "You keep the long-term memory of an AI agent.";
 /// How a text begins that the proxy put in place of messages.
 const NOTICE: &str = "<compactproxy-";
 /// Most paths that a default summary names.
@@ -208,6 +210,11 @@ pub fn error(status: u16, message: &str, kind: &str, code: &str) -> Reply {
 pub fn asks_for_summary(request: &ModelRequest) -> bool {
     let asks = |text: String| !text.starts_with(NOTICE) && SECTIONS.iter().all(|section| text.contains(section));
     request.last_user_text().is_some_and(asks)
+}
+
+/// Whether the last message is a user's and asks for what is worth remembering, or for a new memory.
+pub fn asks_for_memory(request: &ModelRequest) -> bool {
+    request.last_user_text().is_some_and(|text| text.starts_with(MEMORY))
 }
 
 /// A short, well-formed summary made of what the request shows.

@@ -140,7 +140,7 @@ impl Exchange<'_> {
 /// An answer that was held back to its end, as the rule of the two attempts takes it.
 fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
     let verdict = if let Step::Recover(verdict) = step { verdict } else { Verdict::Other };
-    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), recovers: work.recovers() }
+    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), overflow: work.overflow() }
 }
 
 fn sent(work: &Work) -> Sent {

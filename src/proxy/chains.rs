@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::origin::Incoming;
 use crate::store::Tenant;
 use crate::wire::chain::{self, Collector, Output};
+use crate::wire::conversation::Fields;
 use crate::wire::sse::Reader;
-use crate::wire::{Conversation, Role};
+use crate::wire::{Conversation, Dialect, Errand, Role};
 
 /// Bytes of all recorded turns together.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -50,6 +52,13 @@ pub enum Beginning {
     New,
     /// All: on a socket what follows continues it.
     Any,
+}
+
+/// Whether others may continue the response to a request, so that it is recorded. `store`: the body's own.
+pub fn is_recorded(incoming: &Incoming<'_>, store: Option<bool>) -> bool {
+    let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
+    let kept = incoming.chains == Beginning::Any || store != Some(false);
+    incoming.dialect == Dialect::Responses && turn && kept
 }
 
 /// A request whose response is to be recorded.
@@ -115,7 +124,21 @@ impl Chains {
             Some(id) => self.is_whole(tenant, id),
             None => !conversation.fields.continues && (begins == Beginning::Any || is_new(conversation)),
         };
-        let input = recorded.then(|| chain::input(conversation, MAX_INPUT)).flatten()?;
+        recorded.then(|| self.recorder(tenant, previous, (&conversation.fields, conversation.body))).flatten()
+    }
+
+    /// The recorder of the response to a request that begins a chain and is not read as a whole.
+    pub fn record_first(self: &Arc<Self>, tenant: Tenant, request: (&Fields, &[u8])) -> Option<Recorder> {
+        self.recorder(tenant, None, request)
+    }
+
+    fn recorder(
+        self: &Arc<Self>,
+        tenant: Tenant,
+        previous: Option<String>,
+        (fields, body): (&Fields, &[u8]),
+    ) -> Option<Recorder> {
+        let input = chain::input(fields, body, MAX_INPUT)?;
         let chains = Arc::clone(self);
         Some(Recorder { chains, tenant, previous, input, answer: Answer::Unread })
     }

@@ -10,16 +10,19 @@ use bytes::Bytes;
 
 use super::bindings::Bindings;
 use super::breaker::Breaker;
-use super::chains::{Beginning, Chains, Recorder};
+use super::chains::{Chains, Recorder, is_recorded};
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
+use super::journal::{Journal, Ticket};
 use super::laid::{known_with, lay};
+use super::memory::{self, Memories};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
-use super::overlay::Refused;
+use super::overlay::{Overlaid, Refused};
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
 use super::tenant::{self, Asker, Identity, Proof, Verified};
+use super::unread::Passage;
 use super::work::Work;
 use super::workers::Workers;
 use super::workspace;
@@ -39,6 +42,23 @@ const LEAST_EVICTED: usize = 1_024;
 /// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
 const COUNTED_INLINE: usize = 4 * 1024;
 
+/// What a look at a body comes to.
+pub enum Looked {
+    Read(Box<Work>),
+    /// It goes out as it is, and only an answer that is an error makes it worth
+    /// [another look](Compactor::look_back).
+    Unread(Seen),
+}
+
+/// What is to see the response to a body that goes out unread.
+#[derive(Default)]
+pub struct Seen {
+    /// It may be one to record.
+    pub recorder: Option<Recorder>,
+    /// It may be one to log.
+    pub ticket: Option<Ticket>,
+}
+
 /// What compaction keeps across requests; shared by all shards.
 pub struct Compactor {
     pub store: Arc<Store>,
@@ -46,10 +66,14 @@ pub struct Compactor {
     pub(super) jobs: Jobs,
     pub(super) sessions: Sessions,
     pub(super) breaker: Breaker,
+    /// Agents whose memory has work to do.
+    pub memories: Memories,
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) refused_tools: Refused,
     pub(super) chains: Arc<Chains>,
+    /// `None`: nothing is logged.
+    pub journal: Option<Arc<Journal>>,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
     /// How long a request that would overflow waits for its summary.
@@ -59,12 +83,16 @@ pub struct Compactor {
 
 impl Compactor {
     pub fn new(config: &Config, store: Arc<Store>) -> Self {
+        let memo = Arc::new(Memo::new(DEFAULT_BYTES));
+        let journal = config.logs().then(|| Journal::start(&store, &memo)).flatten();
         Self {
             store,
-            memo: Arc::new(Memo::new(DEFAULT_BYTES)),
+            memo,
+            journal,
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
+            memories: Memories::default(),
             bindings: Bindings::default(),
             verified: Verified::default(),
             refused_tools: Refused::default(),
@@ -75,29 +103,44 @@ impl Compactor {
         }
     }
 
-    /// Looks at a body that was taken in. `None`: it goes out as it is, and only an answer that is an error
-    /// makes it worth [another look](Self::look_back).
-    pub async fn look(&self, mut incoming: Incoming<'_>) -> Option<Work> {
-        let body = self.decode(&mut incoming).await?;
-        let identity = self.identify(&incoming)?;
-        if self.passes_unread(&incoming, &identity) {
-            return None;
+    /// Looks at a body that was taken in.
+    pub async fn look(&self, mut incoming: Incoming<'_>) -> Looked {
+        let Some(body) = self.decode(&mut incoming).await else { return Looked::Unread(Seen::default()) };
+        let Some(identity) = self.identify(&incoming) else { return Looked::Unread(Seen::default()) };
+        match self.passage(&incoming, &identity) {
+            Passage::Unread(recorder) => Looked::Unread(Seen { recorder, ticket: self.offer(&incoming, &identity) }),
+            Passage::Read => match Box::pin(self.rewritten(&incoming, &body, identity)).await {
+                Some(work) => Looked::Read(Box::new(work)),
+                None => Looked::Unread(Seen::default()),
+            },
         }
-        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        let mut overlaid = self.overlay(&incoming, &identity, &conversation).await;
-        let whole;
-        let conversation = match overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) {
-            None => conversation,
-            Some((body, permit)) => {
-                incoming.permit.push(permit);
-                (incoming.body, incoming.overlaid) = (body.clone(), true);
-                whole = body;
-                self.read(incoming.dialect, &whole, identity.tenant).await?
-            }
+    }
+
+    /// Reads the body, lays over it what the proxy adds to the conversation, plans and places what comes of it.
+    async fn rewritten(&self, incoming: &Incoming<'_>, body: &Bytes, identity: Identity) -> Option<Work> {
+        let conversation = self.read(incoming.dialect, body, identity.tenant).await?;
+        let mut overlaid = self.overlay(incoming, &identity, &conversation).await;
+        let Some((body, permit)) = overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) else {
+            return self.planned(incoming, identity, overlaid, &conversation).await;
         };
-        let (mut work, chain) = self.begin(&incoming, identity, &conversation).await?;
+        let mut incoming = incoming.clone();
+        incoming.permit.push(permit);
+        (incoming.body, incoming.overlaid) = (body.clone(), true);
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        self.planned(&incoming, identity, overlaid, &conversation).await
+    }
+
+    /// Plans and places.
+    async fn planned(
+        &self,
+        incoming: &Incoming<'_>,
+        identity: Identity,
+        overlaid: Option<Overlaid>,
+        conversation: &Conversation<'_>,
+    ) -> Option<Work> {
+        let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
         work.overlaid = overlaid;
-        work.read_by(&conversation);
+        work.read_by(conversation);
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         if !rewritten {
@@ -120,7 +163,9 @@ impl Compactor {
         // What was only counted was never forwarded.
         if origin.errand != Errand::Count {
             self.remember(&identity, (&conversation, &chain), work.known.seen);
+            work.ticket = self.offer(incoming, &identity);
         }
+        memory::begin(self, &origin);
         work.bound();
         // The body says nothing of how long a history is that the provider holds.
         work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
@@ -172,6 +217,7 @@ impl Compactor {
             recorder,
             overlaid: None,
             begun: None,
+            ticket: None,
             origin,
         };
         Some((work, chain))
@@ -186,6 +232,12 @@ impl Compactor {
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         self.remember(&identity, (&conversation, &chain), 0);
+        let _ = self.offer(&incoming, &identity);
+    }
+
+    /// Hands a request to the session log.
+    fn offer(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Ticket> {
+        self.journal.as_ref()?.offer(incoming, identity)
     }
 
     /// What went whole is remembered, but nothing is written for a mere claim. `seen`: leading items of which
@@ -202,10 +254,9 @@ impl Compactor {
 
     /// The recorder of a response that others may continue.
     fn recorder(&self, incoming: &Incoming<'_>, identity: &Identity, conversation: &Conversation) -> Option<Recorder> {
-        let continued = incoming.chains == Beginning::Any || conversation.fields.store != Some(false);
-        let turn = Errand::of_path(incoming.parts.uri.path()) == Errand::Generate;
-        let recorded = conversation.dialect == Dialect::Responses && turn && continued;
-        recorded.then(|| self.chains.record(identity.tenant, conversation, incoming.chains)).flatten()
+        is_recorded(incoming, conversation.fields.store)
+            .then(|| self.chains.record(identity.tenant, conversation, incoming.chains))
+            .flatten()
     }
 
     /// Counts a request that was not planned.
@@ -342,7 +393,7 @@ impl Compactor {
     }
 
     /// Writes removed texts to the workspace, where one is configured, and commits the batch (L5).
-    pub(super) async fn commit(&self, origin: &Origin, batch: Batch) -> Result<(), CommitError> {
+    pub(super) async fn commit(&self, origin: &Arc<Origin>, mut batch: Batch) -> Result<(), CommitError> {
         // For a token that is only claimed nothing is written.
         if origin.proof == Proof::Claimed {
             return Err(CommitError::Failed);
@@ -353,11 +404,15 @@ impl Compactor {
                 CommitError::Failed
             })?;
         }
+        batch.said = memory::said(origin, &batch).await;
+        let is_said = batch.said.is_some();
         let started = Instant::now();
         let committed = self.store.commit(&origin.tenant, batch).await;
         origin.shard.proxy.metrics.committed(started.elapsed());
         if let Err(error) = &committed {
             tracing::warn!(%error, "nothing new is removed from this request");
+        } else if is_said {
+            memory::wake(self, origin);
         }
         committed
     }

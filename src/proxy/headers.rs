@@ -1,16 +1,13 @@
 //! Which headers pass. Everything end-to-end does, in its order; hop-by-hop ones never do.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRAILER, TRANSFER_ENCODING,
 };
 
 use super::route::Route;
 use crate::wire::Dialect;
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 const OWN_PREFIX: &str = "x-compactproxy-";
@@ -115,18 +112,19 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
-    [
-        CONNECTION,
-        TRANSFER_ENCODING,
-        TE,
-        UPGRADE,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
-        HTTP2_SETTINGS,
-    ]
-    .contains(name)
+    // As text: a list of `HeaderName`s would be made anew for every header.
+    matches!(
+        name.as_str(),
+        "connection"
+            | "transfer-encoding"
+            | "te"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "http2-settings"
+    )
 }
 
 /// Headers that speak to this proxy.

@@ -62,11 +62,15 @@ pub enum Look {
     Away,
 }
 
+/// What the content type of a body that is looked at begins with.
+const JSON: &[u8] = b"application/json";
+
 /// What headers and query allow: only JSON that is not signed as a whole and not over the cap is looked at.
 pub fn permits(headers: &HeaderMap, query: Option<&str>, max_body_bytes: usize) -> Look {
     let json = headers
         .get(CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"application/json"));
+        .and_then(|value| value.as_bytes().get(..JSON.len()))
+        .is_some_and(|start| start.eq_ignore_ascii_case(JSON));
     let bypass = headers.get(BYPASS).is_some_and(|value| value == "1");
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match json && !is_signed(headers, query) && length.is_none_or(|length| length <= max_body_bytes) {
@@ -83,7 +87,7 @@ const OVER_THE_BODY: [&str; 6] =
 /// A signature or a digest covers the body's bytes: such a request is not to be changed.
 fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
     let in_header = |value: &http::HeaderValue| value.as_bytes().trim_ascii_start().starts_with(b"AWS4-");
-    OVER_THE_BODY.iter().any(|name| headers.contains_key(*name))
+    headers.keys().any(|name| OVER_THE_BODY.contains(&name.as_str()))
         || headers.get_all(AUTHORIZATION).iter().any(in_header)
         || query.is_some_and(|query| query.to_ascii_lowercase().contains("x-amz-signature="))
 }

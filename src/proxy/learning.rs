@@ -39,8 +39,10 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
     let (counted, proof) = (Counted::by(&origin), origin.proof);
     let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
+    let dialect = origin.dialect;
     drop(origin);
-    let recorder = work.recorder.take();
+    let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
+    let listener = ticket.zip(compactor.journal.as_ref()).map(|(ticket, journal)| journal.listen(ticket, dialect));
     let watch = Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
@@ -59,7 +61,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
             compactor.store.learn_window(&key, window);
         }
     });
-    Some(watch.recorded_by(recorder))
+    Some(watch.recorded_by(recorder).heard_by(listener))
 }
 
 /// Whose estimates a count of the provider's corrects.
@@ -89,9 +91,7 @@ fn observed(tail: &Tail, stream: bool) -> Observed {
     let bytes = tail.bytes();
     let whole = (!stream && tail.is_whole()).then(|| usage::from_body(&bytes));
     // What is answered on a socket comes in events whether or not a stream was asked for.
-    whole
-        .filter(|observed| observed.usage.is_some())
-        .unwrap_or_else(|| usage::from_stream_tail(&bytes, !tail.is_whole()))
+    whole.filter(|observed| observed.usage.is_some()).unwrap_or_else(|| usage::from_stream_tail(&bytes, tail.shown()))
 }
 
 /// The observer of a model list: local servers tell their windows there.

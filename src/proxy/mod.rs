@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+pub mod agent;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -12,16 +13,20 @@ pub mod encoding;
 pub mod headers;
 pub mod hold;
 pub mod holding;
+pub mod identity;
 pub mod intake;
 pub mod jobs;
+pub mod journal;
 pub mod laid;
 pub mod learning;
 pub mod local;
 pub mod mcp;
+pub mod memory;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
 pub mod overlay;
+mod pulse;
 pub mod reading;
 pub mod recent;
 pub mod recovery;
@@ -52,12 +57,13 @@ use http::{Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper_util::client::proxy::matcher::Matcher;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::body::SendBody;
 use self::budget::Budget;
 use self::chains::Beginning;
-use self::compaction::Compactor;
+use self::compaction::{Compactor, Looked, Seen};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
@@ -100,6 +106,8 @@ pub struct Shard {
     clients: Vec<Clients>,
     /// Everything that a graceful end waits for.
     pub tasks: TaskTracker,
+    /// Cancelled when the end begins: what has no end of its own looks for one.
+    pub ending: CancellationToken,
 }
 
 /// Where a request goes.
@@ -157,7 +165,7 @@ impl Shard {
     /// To be made on the runtime that will use it.
     pub fn new(proxy: Arc<Proxy>) -> Arc<Self> {
         let clients = proxy.dialing.iter().map(Clients::new).collect();
-        Arc::new(Self { proxy, clients, tasks: TaskTracker::new() })
+        Arc::new(Self { proxy, clients, tasks: TaskTracker::new(), ending: CancellationToken::new() })
     }
 
     fn upstream(&self, index: usize) -> Option<(&Route, &Clients)> {
@@ -207,7 +215,7 @@ async fn forward(
     let request = retarget(request, target.uri);
     match look {
         Look::Away if !spoken.is_empty() => Box::pin(exchange.shaped(request, spoken, record)).await,
-        Look::Away => exchange.stream(request, record).await,
+        Look::Away => Box::pin(exchange.stream(request, record)).await,
         look => Box::pin(exchange.look(request, look, record)).await,
     }
 }
@@ -308,19 +316,20 @@ impl Exchange<'_> {
             }
         };
         record.stage(Stage::Intake);
-        let Some(mut work) = self.work(&parts, &intake, look).await else {
-            return match look {
-                Look::Rewrite => self.unread(parts, &intake, record).await,
-                Look::Remember | Look::Away => {
-                    let request = Request::from_parts(parts, intake.original());
-                    drop(intake);
-                    let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-                    Ok((Held::untouched(answer), Additions::default()))
-                }
-            };
+        let mut work = match self.work(&parts, &intake, look).await {
+            Looked::Read(work) => work,
+            Looked::Unread(seen) if look == Look::Rewrite => {
+                return self.unread(parts, &intake, (seen, record)).await;
+            }
+            Looked::Unread(_) => {
+                let request = Request::from_parts(parts, intake.original());
+                drop(intake);
+                let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
+                return Ok((Held::untouched(answer), Additions::default()));
+            }
         };
         record.stage(Stage::Plan);
-        let held = self.attempts(&parts, &intake, &mut work).await?;
+        let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
@@ -330,22 +339,24 @@ impl Exchange<'_> {
     }
 
     /// One more model call of the same answer.
-    async fn work_again(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Option<Work> {
+    async fn work_again(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Option<Box<Work>> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
-        compactor.look(origin::Incoming { tools, ..self.incoming(parts, intake)? }).await
+        match compactor.look(origin::Incoming { tools, ..self.incoming(parts, intake)? }).await {
+            Looked::Read(work) => Some(work),
+            Looked::Unread(_) => None,
+        }
     }
 
-    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Option<Work> {
-        let compactor = self.shard.proxy.compactor.as_ref()?;
-        let incoming = self.incoming(parts, intake)?;
-        match look {
-            Look::Rewrite => compactor.look(incoming).await,
-            Look::Remember => {
-                compactor.pass(incoming).await;
-                None
+    async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Looked {
+        let compactor = self.shard.proxy.compactor.as_ref();
+        if let Some((compactor, incoming)) = compactor.zip(self.incoming(parts, intake)) {
+            match look {
+                Look::Rewrite => return compactor.look(incoming).await,
+                Look::Remember => Box::pin(compactor.pass(incoming)).await,
+                Look::Away => {}
             }
-            Look::Away => None,
         }
+        Looked::Unread(Seen::default())
     }
 
     /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.
@@ -357,12 +368,16 @@ impl Exchange<'_> {
         Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit, overlaid, tools })
     }
 
-    /// Headers → upstream. One upstream attempt.
-    async fn attempt(&self, mut request: Request<SendBody>, body: BodyHeaders) -> Result<Response<Incoming>, Fault> {
+    /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.
+    fn attempt(
+        &self,
+        mut request: Request<SendBody>,
+        body: BodyHeaders,
+    ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
         let headers = std::mem::take(request.headers_mut());
         *request.headers_mut() = headers::to_upstream(headers, self.route, self.dialect, body);
         announce_chunks(&mut request);
-        self.clients.send(self.route, request).await
+        self.clients.send(self.route, request)
     }
 
     fn relay(&self, held: Held, additions: Additions, mut record: Record) -> Response<ReplyBody> {

@@ -23,6 +23,7 @@ use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::conversation::Fields;
 use crate::wire::memo::Memo;
 use crate::wire::scan::Unreadable;
+use crate::wire::side::Envelope;
 use crate::wire::{self, Conversation, Dialect, Digest, Errand, Sight};
 
 /// Output tokens below which a lowered limit helps nobody (A26).
@@ -59,8 +60,8 @@ pub struct Origin {
     pub media: bool,
     /// How much of the history its bytes show.
     pub sight: Sight,
-    /// `store`, where the client sent it.
-    pub store: Option<bool>,
+    /// What side calls in its name say beside their prompt.
+    pub envelope: Envelope,
     /// What is asked for.
     pub errand: Errand,
     /// Output tokens below which a lowered limit is of no use (A14, A26).
@@ -97,6 +98,7 @@ pub struct Readers {
 }
 
 /// What comes with a request before its body is read.
+#[derive(Clone)]
 pub struct Incoming<'r> {
     pub shard: &'r Arc<Shard>,
     pub index: usize,
@@ -138,7 +140,7 @@ impl Origin {
             stream: conversation.fields.stream,
             media: carries_media(conversation),
             sight: conversation.sight(),
-            store: conversation.fields.store,
+            envelope: Envelope::of(conversation),
             errand: conversation.errand(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),
@@ -177,6 +179,14 @@ impl Origin {
         let (media, sight) = (carries_media(&conversation), conversation.sight());
         (origin.root, origin.media, origin.sight) = (root, media, sight);
         Some(origin)
+    }
+
+    /// The same request without its body: whose it is and where it goes.
+    pub fn without_body(&self) -> Self {
+        let mut origin = self.clone();
+        origin.permit.clear();
+        origin.body = Bytes::new();
+        origin
     }
 
     /// Reads the body again; what was read before costs a hash.
@@ -228,7 +238,8 @@ impl Origin {
 
     /// The window of the request's model, as far as it is known.
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
-        window(compactor, &self.shard.proxy.config, &self.window_key())
+        let key = self.window_key();
+        window(&self.shard.proxy.config, &key, compactor.store.window(&key))
     }
 
     /// What a window learned from this request's answer belongs to.
@@ -257,10 +268,9 @@ pub fn betas(headers: &HeaderMap) -> &str {
     headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
 }
 
-/// The window of a model, as far as it is known.
-pub fn window(compactor: &Compactor, config: &Config, key: &WindowKey<'_>) -> Option<Window> {
-    let learned = compactor.store.window(key);
-    let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
+/// The window of a model, as far as it is known. `told`: what the store has under `key`.
+pub fn window(config: &Config, key: &WindowKey<'_>, told: Option<LearnedWindow>) -> Option<Window> {
+    let learned = told.map(|LearnedWindow { input, total }| Learned { input, total });
     Window::resolve(config.window(key.model, key.upstream), key.model, learned)
 }
 

@@ -210,7 +210,8 @@ impl Record {
         });
         let (status, label) = (self.status, outcome.label());
         let elapsed_ms = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
-        let actions = actions.join(",");
+        // Joined only where the event is wanted.
+        let actions = || actions.join(",");
         let tokens = detail.and_then(|detail| detail.tokens);
         let (before, after) = tokens.unwrap_or_default();
         let (rounds, prompt, completion) = detail.and_then(|detail| detail.rounds).unwrap_or_default();
@@ -221,7 +222,7 @@ impl Record {
                     status,
                     upstream,
                     elapsed_ms,
-                    actions,
+                    actions = actions(),
                     before,
                     after,
                     rounds,
@@ -236,7 +237,7 @@ impl Record {
                     status,
                     upstream,
                     elapsed_ms,
-                    actions,
+                    actions = actions(),
                     before,
                     after,
                     rounds,

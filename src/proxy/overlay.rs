@@ -14,13 +14,14 @@ use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
 use super::origin::{Incoming, Readers, Tools, model};
+use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::client_compaction;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
-use crate::tools::definitions::{Enabled, Tool};
+use crate::tools::definitions::Tool;
 use crate::wire::rounds::{Aside, Offer};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Errand};
@@ -161,7 +162,7 @@ impl Compactor {
         if self.refused_tools.has((tenant, root)) || client_compaction::asks_for_it(conversation) {
             return None;
         }
-        let enabled = Enabled::default();
+        let enabled = enabled(strategies);
         let declared = conversation.declared();
         let offered = match settings.inject {
             Inject::Never => None,

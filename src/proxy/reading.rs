@@ -62,13 +62,25 @@ impl Reading {
     ) -> Result<T, Unread> {
         self.admit()?;
         let text = self.store.text(&id).await?.ok_or(Unread::Unknown)?;
+        self.work(text.len(), move || work(&text)).await
+    }
+
+    /// Does something with so many bytes that were read, on a thread where it may take its time.
+    ///
+    /// # Errors
+    /// [`Unread::Full`] and [`Unread::Failed`]
+    pub async fn work<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unread> {
         let mut permit = Permit::empty(&self.budget);
-        if !permit.grow(text.len()) {
+        if !permit.grow(bytes) {
             return Err(Unread::Full);
         }
         let work = move || {
             let _share = permit;
-            work(&text)
+            work()
         };
         self.pages.run(work).await.ok_or(Unread::Failed)
     }

@@ -158,7 +158,8 @@ impl Compactor {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
         let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
-        let batch = Batch { root: origin.root, texts: rung.texts.clone(), checkpoint, ..Batch::default() };
+        let texts = rung.texts.clone();
+        let batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
         if self.commit(&origin, batch.clone()).await.is_err() {
             self.store.hold_in_memory(&origin.tenant, &batch);
         }

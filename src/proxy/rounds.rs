@@ -17,19 +17,23 @@ use super::encoding::{Decoder, Encoding};
 use super::headers::{self, BodyHeaders};
 use super::hold::ERROR_BYTES;
 use super::holding::Held;
+use super::identity::Names;
 use super::intake::Intake;
 use super::observe::{DECODED_BYTES, Ending, Tail, Watch};
 use super::origin::Tools;
 use super::outcome::{Outcome, Record};
 use super::overlay::Offered;
+use super::reading::Reading;
 use super::relay::RelayError;
 use super::reply::{self, Fault, ReplyBody};
 use super::spliced::{Spliced, Tally, WAITING};
 use super::work::Work;
 use super::{Additions, Exchange, Shard, learning};
+use crate::config::Strategies;
 use crate::store::Tenant;
 use crate::tools::definitions::Enabled;
-use crate::tools::execution::Toolbox;
+use crate::tools::execution::{Caller, Toolbox};
+use crate::tools::sessions::View;
 use crate::wire::rounds::{Answer, Ending as RoundEnding, Form, MOST_HELD, OwnResult, Round};
 use crate::wire::splice::splice;
 use crate::wire::usage;
@@ -97,7 +101,8 @@ impl Exchange<'_> {
         let form = form(held.answer.headers())?;
         let reading = self.shard.proxy.reading.as_ref()?;
         let (tenant, root) = (work.origin.tenant, work.origin.root);
-        let toolbox = Toolbox::new(Arc::clone(reading), vec![tenant], Enabled::default(), settings.page_chars);
+        let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
+        let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
         Some(Rounds {
             shard: Arc::clone(self.shard),
             index: self.index,
@@ -161,6 +166,24 @@ impl Exchange<'_> {
         *response.headers_mut() = head;
         Ok(response)
     }
+}
+
+/// Who calls: this conversation, as far as it may see (L7).
+fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
+    let origin = &work.origin;
+    let conversation = origin.read().ok()?;
+    let names = Names::of_headers(&origin.headers).with_body(&conversation);
+    let session = names.session(&reading.store, &origin.tenant, &origin.root);
+    let chain: Vec<Digest> = conversation.chain().copied().collect();
+    let scope = origin.strategies.tools.as_ref()?.scope;
+    let view = View::of(scope, &names.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
+    let view = view.zip(chain.last()).map(|(view, tip)| view.at(*tip));
+    Some(Caller { tenants: vec![origin.tenant], home: Some(origin.tenant), agent: names.agent, view })
+}
+
+/// The tools that there are for a request.
+pub(super) fn enabled(strategies: &Strategies) -> Enabled {
+    Enabled { sessions: strategies.log, memory: strategies.memory.is_some() }
 }
 
 /// How an answer is written. `None`: in a way that is not read here.
@@ -338,7 +361,7 @@ impl Rounds {
         let bytes = tail.bytes();
         let observed = match self.form {
             Form::Json if tail.is_whole() => usage::from_body(&bytes),
-            Form::Json | Form::Stream => usage::from_stream_tail(&bytes, !tail.is_whole()),
+            Form::Json | Form::Stream => usage::from_stream_tail(&bytes, tail.shown()),
         };
         self.tally.round(observed.usage);
         let ending = if failure.is_some() { Ending::Failed } else { Ending::Complete };

@@ -21,8 +21,18 @@ pub struct Refusal {
     pub status: Option<u16>,
     /// What was refused.
     pub sent: Sent,
-    /// Whether an overflow of this request is mended.
-    pub recovers: bool,
+    pub overflow: Overflow,
+}
+
+/// What becomes of an overflow of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// It is mended.
+    Mended,
+    /// Recovery is off: the client gets the error of its own body.
+    Left,
+    /// Only a count was asked for: what is longer cannot be counted either.
+    Final,
 }
 
 /// What the client gets.
@@ -40,10 +50,11 @@ pub enum Next {
 
 /// What follows from a refusal.
 pub fn next(attempt: Attempt, refusal: Refusal) -> Next {
-    let Refusal { verdict, status, sent, recovers } = refusal;
+    let Refusal { verdict, status, sent, overflow } = refusal;
     let at_fault = sent == Sent::Rewritten && matches!(status, Some(400 | 422));
     match attempt {
-        Attempt::First if verdict != Verdict::Other && recovers => Next::Shorten(verdict),
+        Attempt::First if verdict != Verdict::Other && overflow == Overflow::Mended => Next::Shorten(verdict),
+        Attempt::First if verdict != Verdict::Other && overflow == Overflow::Final => Next::Relay,
         Attempt::First if at_fault => Next::Original,
         Attempt::First | Attempt::Original => Next::Relay,
         // A rate limit or a failure says nothing of the request: the client is to see it and wait.
@@ -85,7 +96,7 @@ mod tests {
             (Attempt::Original, Verdict::Other, Some(500), own, Next::Relay),
         ];
         for (attempt, verdict, status, sent, due) in table {
-            let refusal = Refusal { verdict, status, sent, recovers: true };
+            let refusal = Refusal { verdict, status, sent, overflow: Overflow::Mended };
             assert_eq!(next(attempt, refusal), due, "{attempt:?} {refusal:?}");
         }
     }
@@ -98,8 +109,12 @@ mod tests {
             (400, Sent::Original, Next::Relay),
             (413, Sent::Rewritten, Next::Relay),
         ] {
-            let refusal = Refusal { verdict, status: Some(status), sent, recovers: false };
+            let refusal = Refusal { verdict, status: Some(status), sent, overflow: Overflow::Left };
             assert_eq!(next(Attempt::First, refusal), due, "{status} {sent:?}");
+            let counted = Refusal { overflow: Overflow::Final, ..refusal };
+            assert_eq!(next(Attempt::First, counted), Next::Relay);
+            let other = Refusal { verdict: Verdict::Other, ..counted };
+            assert_eq!(next(Attempt::First, other), due, "what else is refused may be the rewriting's fault");
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, promp
 use crate::compact::{Known, estimate};
 use crate::config::{Api, CompactionSettings, SignedThinking};
 use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
-use crate::wire::side::{Answer, warm_edits};
+use crate::wire::side::{Answer, Envelope, warm_edits};
 use crate::wire::splice::{splice, total_len};
 use crate::wire::{Dialect, Digest, Errand};
 
@@ -129,18 +129,12 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     let text = match made.unwrap_or(Err(SideCallError::Timeout)) {
         Ok(summary) => summary,
         Err(error) => {
-            let now = Instant::now();
-            match error {
-                SideCallError::RateLimited => compactor.breaker.rate_limited(origin.tenant, &origin.upstream, now),
-                _ => compactor.breaker.failed(origin.tenant, &origin.upstream, now),
-            }
-            shard.proxy.metrics.side_call_ended(error.label());
+            ended(compactor, &origin, Some(error));
             tracing::warn!(%error, upstream = &*origin.upstream, "no summary");
             return None;
         }
     };
-    compactor.breaker.succeeded(origin.tenant, &origin.upstream);
-    shard.proxy.metrics.side_call_ended("ok");
+    ended(compactor, &origin, None);
     let composed = origin.think(&known, move |situation| {
         let (checkpoint, texts) = head::summary(situation, cut, Source::Model(&text))?;
         Some((situation.digest_at(checkpoint.covers)?, Arc::new(checkpoint), texts))
@@ -151,6 +145,17 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     // What was paid for is of use to who waits for it, also where it cannot be kept.
     let texts = if compactor.commit(&origin, batch).await.is_ok() { Vec::new() } else { texts };
     Some(Prepared { checkpoint, texts: texts.into() })
+}
+
+/// Counts how a side call ended, for the breaker and the metric.
+pub(super) fn ended(compactor: &Compactor, origin: &Origin, error: Option<SideCallError>) {
+    let (tenant, upstream, now) = (origin.tenant, &origin.upstream, Instant::now());
+    match error {
+        None => compactor.breaker.succeeded(tenant, upstream),
+        Some(SideCallError::RateLimited) => compactor.breaker.rate_limited(tenant, upstream, now),
+        Some(_) => compactor.breaker.failed(tenant, upstream, now),
+    }
+    origin.shard.proxy.metrics.side_call_ended(error.map_or("ok", SideCallError::label));
 }
 
 /// The accepted summary.
@@ -169,37 +174,38 @@ async fn summarize(
             Err(error) => tracing::debug!(%error, "no summary from the cached prefix"),
         }
     }
-    let caller = Caller::new(compactor, origin, settings);
+    let caller = Caller::new(compactor, origin, Some(settings));
     match in_steps(&caller, origin, known, cut).await {
         // The configured model is not to be had: the request's own instead, once.
         Err(SideCallError::Status(400 | 403 | 404)) if settings.model.is_some() => {
             let own = CompactionSettings { model: None, upstream: None, ..settings.clone() };
-            in_steps(&Caller::new(compactor, origin, &own), origin, known, cut).await
+            in_steps(&Caller::new(compactor, origin, Some(&own)), origin, known, cut).await
         }
         result => result,
     }
 }
 
 /// Where transcripts go.
-struct Caller<'o> {
+pub(super) struct Caller<'o> {
     origin: &'o Origin,
     /// Index of the upstream.
     index: usize,
     /// What is spoken there.
     dialect: Dialect,
-    model: String,
+    envelope: Envelope,
     /// Input tokens of one step.
-    room: u64,
+    pub(super) room: u64,
     template: Option<Arc<str>>,
 }
 
 impl<'o> Caller<'o> {
-    fn new(compactor: &Compactor, origin: &'o Origin, settings: &CompactionSettings) -> Self {
+    /// `settings`: the model and the upstream that are asked; the request's own where there are none.
+    pub(super) fn new(compactor: &Compactor, origin: &'o Origin, settings: Option<&CompactionSettings>) -> Self {
         let config = &origin.shard.proxy.config;
-        let named = settings.upstream.as_ref();
+        let named = settings.and_then(|settings| settings.upstream.as_ref());
         let index = named.and_then(|name| config.upstreams.iter().position(|upstream| upstream.name == *name));
         let index = index.unwrap_or(origin.index);
-        let model = settings.model.clone().unwrap_or_else(|| origin.model.to_string());
+        let model = settings.and_then(|settings| settings.model.clone()).unwrap_or_else(|| origin.model.to_string());
         let upstream = config.upstreams.get(index).map_or("", |upstream| &upstream.name);
         let key = WindowKey { upstream, model: &model, ..origin.window_key() };
         let learned = compactor.store.window(&key);
@@ -209,12 +215,27 @@ impl<'o> Caller<'o> {
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
         let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
-        Self { origin, index, dialect, model, room, template: settings.summary_prompt.clone() }
+        let mut envelope = Envelope { room: room / 4, ..origin.envelope.clone() };
+        // What the path names is named once.
+        if settings.is_some_and(|settings| settings.model.is_some()) || index != origin.index {
+            envelope.model = Some(model);
+        }
+        if index != origin.index {
+            envelope.version = None;
+        }
+        Self {
+            origin,
+            index,
+            dialect,
+            envelope,
+            room,
+            template: settings.and_then(|settings| settings.summary_prompt.clone()),
+        }
     }
 
     /// One call with `prompt` as its only message.
-    async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(self.dialect.transcript_body(&self.model, prompt, self.origin.store, self.room / 4));
+    pub(super) async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
+        let body = Bytes::from(self.dialect.transcript_body(&self.envelope, prompt));
         let (uri, headers) = match self.index == self.origin.index {
             true => (self.origin.uri.clone(), self.origin.headers.clone()),
             false => (self.other_uri()?, self.other_headers()),
@@ -311,13 +332,17 @@ async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<String,
 }
 
 fn accepted(origin: &Origin, answer: &Answer, replaced: usize) -> Result<String, SideCallError> {
-    let finish = match (answer.called_tool, answer.refused) {
+    let count = |text: &str| origin.tokens.count_text(text) as usize;
+    Ok(accept(&answer.text, finish_of(answer), replaced, &count)?)
+}
+
+/// Why an answer ended.
+pub(super) fn finish_of(answer: &Answer) -> Finish {
+    match (answer.called_tool, answer.refused) {
         (true, _) => Finish::ToolCall,
         (_, true) => Finish::Refused,
         _ => Finish::of(answer.finish_reason.as_deref()),
-    };
-    let count = |text: &str| origin.tokens.count_text(text) as usize;
-    Ok(accept(&answer.text, finish, replaced, &count)?)
+    }
 }
 
 /// One side call at the upstream `index`. What its answer costs is charged whatever it is good for.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -23,13 +24,14 @@ use self::turn::{Sent, Turn, is_request};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
+use super::compaction::Looked;
 use super::hold::STREAM_BYTES;
 use super::origin::{Incoming, Tools};
 use super::outcome::Record;
 use super::second::Attempt;
 use super::work::Work;
 use crate::wire::Dialect;
-use crate::wire::frames::{Piece, text_frame};
+use crate::wire::frames::{Piece, close_frame, text_frame};
 
 /// Bytes of a client's message that is read; a longer one passes as it is.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -37,6 +39,9 @@ const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 const EVENT_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of messages that wait at most until the one before them was looked at.
 const LATER_BYTES: usize = 1024 * 1024;
+
+/// The close code of an end that goes away.
+const GOING_AWAY: u16 = 1001;
 
 /// A socket between a client and an upstream.
 pub struct Socket {
@@ -53,6 +58,21 @@ pub struct Socket {
     /// What the client sent behind a message that is looked at.
     later: VecDeque<Piece>,
     later_bytes: usize,
+    leaving: Leaving,
+    /// When something last came from either end.
+    moved: Instant,
+    /// How long nothing may come from either.
+    idle: Duration,
+}
+
+/// Whether the proxy ends the socket itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// As soon as nothing is being answered and no message is on its way.
+    Due,
+    /// Both ends were told.
+    Said,
 }
 
 /// What has happened.
@@ -62,12 +82,16 @@ enum Event {
     Looked(Option<Box<Work>>),
     Mended(Option<Box<Work>>),
     Deadline,
+    /// The process is about to end.
+    Ending,
+    Idle,
 }
 
 impl Socket {
     pub fn new(shard: Arc<Shard>, index: usize, parts: Parts, (client, upstream): (Upgraded, Upgraded)) -> Self {
         let budget = &shard.proxy.budget;
         let limit = MESSAGE_BYTES.min(shard.proxy.config.server.max_body_bytes);
+        let idle = shard.proxy.config.upstreams.get(index).map_or(Duration::MAX, |upstream| upstream.idle_timeout);
         Self {
             client: Side::new(TokioIo::new(client), limit, budget),
             upstream: Side::new(TokioIo::new(upstream), EVENT_BYTES, budget),
@@ -77,6 +101,9 @@ impl Socket {
             record: None,
             later: VecDeque::new(),
             later_bytes: 0,
+            leaving: Leaving::No,
+            moved: Instant::now(),
+            idle,
             shard,
         }
     }
@@ -84,7 +111,11 @@ impl Socket {
     /// Relays until both directions have ended or the client's has failed.
     pub async fn relay(mut self) -> io::Result<()> {
         while self.client.open || self.upstream.open || self.client.is_busy() || self.upstream.is_busy() {
-            match self.next().await {
+            let event = self.next().await;
+            if matches!(event, Event::Client(_) | Event::Upstream(_)) {
+                self.moved = Instant::now();
+            }
+            match event {
                 Event::Client(moved) => moved?,
                 // What came of it before still goes to the client.
                 Event::Upstream(Err(error)) => {
@@ -95,10 +126,35 @@ impl Socket {
                 Event::Looked(work) => self.looked(work),
                 Event::Mended(work) => self.mended(work),
                 Event::Deadline => self.let_pass(),
+                Event::Ending => self.leaving = Leaving::Due,
+                Event::Idle => {
+                    if self.leaving == Leaving::Said || !self.is_between() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.leave();
+                }
             }
             self.take_in();
+            if self.leaving == Leaving::Due && matches!(self.turn, Turn::Passing) && self.is_between() {
+                self.leave();
+            }
         }
         Ok(())
+    }
+
+    /// Whether neither end is in the midst of a message.
+    fn is_between(&self) -> bool {
+        self.client.frames.is_between() && self.upstream.frames.is_between()
+    }
+
+    /// Tells both ends that the proxy goes away (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
+    fn leave(&mut self) {
+        self.leaving = Leaving::Said;
+        self.moved = Instant::now();
+        self.client.put(close_frame(GOING_AWAY, None));
+        self.upstream.put(close_frame(GOING_AWAY, Some(mask())));
+        self.client.end();
+        self.upstream.end();
     }
 
     /// Waits for the next thing to happen.
@@ -116,21 +172,33 @@ impl Socket {
         };
         let from_upstream = may(self.client.has_room() && quiet);
         let sleep = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
+        let ending = self.shard.ending.clone();
+        let idle = self.moved.checked_add(self.idle);
+        let silence = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now));
         tokio::select! {
             moved = self.client.advance(from_client) => Event::Client(moved),
             moved = self.upstream.advance(from_upstream) => Event::Upstream(moved),
             () = sleep, if deadline.is_some() => Event::Deadline,
+            () = ending.cancelled(), if self.leaving == Leaving::No => Event::Ending,
+            () = silence, if idle.is_some() => Event::Idle,
             event = finished(&mut self.turn) => event,
         }
     }
 
     /// Sends on what has come.
     fn take_in(&mut self) {
+        let told = self.leaving == Leaving::Said;
         while let Some(piece) = self.client.frames.next_piece() {
-            self.client_sent(piece);
+            match told {
+                true => self.client.open &= !matches!(piece, Piece::Close(_)),
+                false => self.client_sent(piece),
+            }
         }
         while let Some(piece) = self.upstream.frames.next_piece() {
-            self.upstream_sent(piece);
+            match told {
+                true => self.upstream.open &= !matches!(piece, Piece::Close(_)),
+                false => self.upstream_sent(piece),
+            }
         }
         if !self.client.open {
             self.client_left();
@@ -218,7 +286,10 @@ impl Socket {
                 overlaid: false,
                 tools: Tools::Without,
             };
-            compactor.look(incoming).await.map(Box::new)
+            match compactor.look(incoming).await {
+                Looked::Read(work) => Some(work),
+                Looked::Unread(_) => None,
+            }
         });
         self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };
     }

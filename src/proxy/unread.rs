@@ -10,18 +10,22 @@
 //! - What went whole stays whole (L5) although it is not remembered: it is below [`UNKNOWN_WINDOW_BYTES`] in all
 //!   and below the limit of eviction in force. Only a lower limit, set later, could evict some of it, which
 //!   would break the prompt cache once.
+//! - What others may continue is recorded (Responses), which takes no more than the bytes of its input. That of a
+//!   request which continues another is read.
 //! - Who sent it is known already: a token that is only claimed is proved by an answer to a body that was read.
 //! - An overflow is recovered (L6): the body is still here when the error comes. Only an error inside a success
 //!   needs hold-back, and that begins where bytes and requested output could fill the window.
 
-use http::Request;
 use http::request::Parts;
+use http::{HeaderMap, Request};
 
-use super::chains::Beginning;
-use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
+use super::chains::{Beginning, Recorder, is_recorded};
+use super::compaction::{Compactor, Seen, UNKNOWN_WINDOW_BYTES};
+use super::encoding::Encoding;
 use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
+use super::observe::Watch;
 use super::origin::{self, Incoming};
 use super::outcome::Record;
 use super::reply::Fault;
@@ -30,37 +34,64 @@ use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire::{self, Dialect};
+use crate::wire::{self, chain};
+
+/// What becomes of a body.
+pub(super) enum Passage {
+    Read,
+    /// It goes out unread; its response may be one to record.
+    Unread(Option<Recorder>),
+}
 
 impl Compactor {
     /// Whether a body need not be read, by its size and what it says beside its conversation.
-    pub(super) fn passes_unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> bool {
+    pub(super) fn passage(&self, incoming: &Incoming<'_>, identity: &Identity) -> Passage {
+        match self.unread(incoming, identity) {
+            Some(recorder) => Passage::Unread(recorder),
+            None => Passage::Read,
+        }
+    }
+
+    /// `None`: it is to be read. Else the recorder of its response, where that is one to record.
+    fn unread(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Option<Recorder>> {
         let Incoming { shard, index, parts, dialect, chains, body, .. } = incoming;
-        if identity.proof == Proof::Claimed {
-            return false;
+        if identity.proof == Proof::Claimed || *chains == Beginning::Any {
+            return None;
         }
         if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || wire::carries_media(body) {
-            return false;
+            return None;
         }
-        let Ok(fields) = wire::fields(*dialect, body) else { return false };
-        // What others may continue is recorded.
-        if *chains == Beginning::Any || *dialect == Dialect::Responses && fields.store != Some(false) {
-            return false;
+        let fields = wire::fields(*dialect, body).ok()?;
+        let path = parts.uri.path();
+        // Others may continue what is kept.
+        let recorded = is_recorded(incoming, fields.store);
+        if recorded && fields.continues {
+            return None;
         }
         let config = &shard.proxy.config;
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-        let path = parts.uri.path();
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
         if strategies.tools.as_ref().is_some_and(|tools| tools.inject == Inject::Always) {
-            return false;
+            return None;
+        }
+        if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
+            return None;
         }
         let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
         let key = WindowKey { tenant, upstream, path, model, betas };
-        let window = origin::window(self, config, &key);
+        let told = self.store.window(&key);
+        let window = origin::window(config, &key, told);
         // A configured window may be larger than what the upstream has told.
-        let told = self.store.window(&key).and_then(|told| told.total);
-        body.len() < floor(&strategies, (window, told), fields.most_output().unwrap_or(0))
+        let told = told.and_then(|told| told.total);
+        if body.len() >= floor(&strategies, (window, told), fields.most_output().unwrap_or(0)) {
+            return None;
+        }
+        // A client that sends its whole history each time does not chain.
+        if !recorded || chain::shows_turns(&fields, body)? {
+            return Some(None);
+        }
+        Some(self.chains.record_first(identity.tenant, (&fields, body)))
     }
 }
 
@@ -75,17 +106,30 @@ fn floor(strategies: &Strategies, (window, told): (Option<Window>, Option<u64>),
 }
 
 impl Exchange<'_> {
+    /// Shows an answer to its recorder and to the log alone.
+    fn watching(&self, seen: Seen, headers: &HeaderMap) -> Option<Box<Watch>> {
+        let Seen { recorder, ticket } = seen;
+        let journal = self.shard.proxy.compactor.as_ref().and_then(|compactor| compactor.journal.as_ref());
+        let listener = journal.zip(ticket).zip(self.dialect);
+        let listener = listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect));
+        if recorder.is_none() && listener.is_none() {
+            return None;
+        }
+        Some(Watch::new(Encoding::of(headers)?, |_, _| {}).recorded_by(recorder).heard_by(listener))
+    }
+
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
     pub(super) async fn unread(
         &self,
         parts: Parts,
         intake: &Intake,
-        record: &mut Record,
+        (seen, record): (Seen, &mut Record),
     ) -> Result<(Held, Additions), Fault> {
         let request = Request::from_parts(parts.clone(), intake.original());
         let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
         if answer.status().is_success() {
-            return Ok((Held::untouched(answer), Additions::default()));
+            let watch = self.watching(seen, answer.headers());
+            return Ok((Held::untouched(answer), Additions { watch, ..Additions::default() }));
         }
         Box::pin(async {
             let looked = match (&self.shard.proxy.compactor, self.incoming(&parts, intake)) {

@@ -2,6 +2,7 @@
 //! calls go over the socket and strategies are on, it is a [`Socket`] instead.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SEC_WEBSOCKET_EXTENSIONS, UPGRADE};
 use http::request::Parts;
@@ -14,6 +15,7 @@ use super::body::SendBody;
 use super::headers::{self, BodyHeaders};
 use super::intake::{self, Look};
 use super::outcome::{Outcome, Record};
+use super::pulse::Pulse;
 use super::relay::Relay;
 use super::reply::{Fault, ReplyBody};
 use super::route;
@@ -74,7 +76,7 @@ pub async fn open(
     let ends = Ends { client: client_side, upstream: upstream_side };
     match calls {
         Some(parts) => shard.tasks.spawn(compacted(Arc::clone(&shard), (target.index, parts), ends, record)),
-        None => shard.tasks.spawn(tunnel(ends, record)),
+        None => shard.tasks.spawn(tunnel(ends, route.upstream.idle_timeout, record)),
     };
     Ok(Response::from_parts(parts, ReplyBody::Own(bytes::Bytes::new())))
 }
@@ -136,14 +138,18 @@ async fn compacted(shard: Arc<Shard>, (index, parts): (usize, Parts), ends: Ends
     record.close(Outcome::Upgraded);
 }
 
-/// Ends when both sides have closed or one has failed.
-async fn tunnel(ends: Ends, mut record: Record) {
+/// Ends when both sides have closed, one has failed, or nothing has come from either for `idle`.
+async fn tunnel(ends: Ends, idle: Duration, mut record: Record) {
     let Some((client, upstream)) = ends.open().await else { return };
-    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-    let copied =
-        tokio::io::copy_bidirectional_with_sizes(&mut client, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER).await;
-    if let Err(error) = copied {
-        tracing::debug!(%error, "a tunnel broke off");
+    let pulse = Pulse::default();
+    let mut client = pulse.of(TokioIo::new(client));
+    let mut upstream = pulse.of(TokioIo::new(upstream));
+    let copying = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut upstream, TUNNEL_BUFFER, TUNNEL_BUFFER);
+    tokio::select! {
+        copied = copying => if let Err(error) = copied {
+            tracing::debug!(%error, "a tunnel broke off");
+        },
+        () = pulse.stopped(idle) => tracing::debug!("a tunnel fell silent"),
     }
     record.close(Outcome::Upgraded);
 }

@@ -45,8 +45,12 @@ impl Clients {
 
     /// The upstream's response head, or why there is none. Retries nothing itself; the pool sends a request
     /// again that a dead kept-alive connection did not take.
-    pub async fn send(&self, route: &Route, request: Request<SendBody>) -> Result<Response<Incoming>, Fault> {
-        within(route, self.calls.request(request)).await
+    pub fn send(
+        &self,
+        route: &Route,
+        request: Request<SendBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
+        within(route, self.calls.request(request))
     }
 
     /// As [`send`](Self::send), over a connection that can be upgraded.

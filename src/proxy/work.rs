@@ -12,8 +12,10 @@ use super::chains::Recorder;
 use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
+use super::journal::Ticket;
 use super::origin::Origin;
 use super::overlay::{Offered, Overlaid, readers};
+use super::second::Overflow;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
 use crate::config::SignedThinking;
@@ -37,6 +39,8 @@ pub struct Work {
     pub activated: Option<Digest>,
     /// Records the response, where others may continue it.
     pub recorder: Option<Recorder>,
+    /// For the response to be logged.
+    pub ticket: Option<Ticket>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.
@@ -147,6 +151,15 @@ impl Work {
     pub fn recovers(&self) -> bool {
         let repeatable = !matches!(self.origin.errand, Errand::Count | Errand::Warm);
         repeatable && self.origin.strategies.recovery && !self.origin.strategies.observe
+    }
+
+    /// What becomes of an overflow of this request.
+    pub(super) fn overflow(&self) -> Overflow {
+        match self.origin.errand {
+            Errand::Count => Overflow::Final,
+            _ if self.recovers() => Overflow::Mended,
+            _ => Overflow::Left,
+        }
     }
 
     /// Takes the client's own body back into use.

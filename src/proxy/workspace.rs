@@ -2,13 +2,17 @@
 
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use crate::compact::Removed;
+use crate::memory::{MemoryFile, MemoryPath};
 use crate::store::COMMIT_BOUND;
+
+/// How long memory files may take: nobody waits for them.
+const MIRROR_BOUND: Duration = Duration::from_secs(10);
 
 /// Texts that are not all in the workspace.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,62 @@ pub async fn write(folder: &str, texts: &[Removed]) -> Result<(), WriteError> {
     });
     let writing = async { writing.await.unwrap_or_else(|_| Err(io::Error::other("the writing thread failed"))) };
     within(COMMIT_BOUND, writing).await
+}
+
+/// Writes an agent's memory files to `<folder>/agents/<agent>/` (mode 0600, atomically), and removes those of days that
+/// are there no more. A link in place of a folder is not followed.
+///
+/// # Errors
+/// The first file that cannot be written, or not in time.
+pub async fn mirror(folder: &str, agent: &str, files: Vec<MemoryFile>) -> Result<(), WriteError> {
+    let (folder, agent) = (PathBuf::from(folder), agent.to_owned());
+    let writing = tokio::task::spawn_blocking(move || mirror_all(&folder, &agent, &files));
+    let writing = async { writing.await.unwrap_or_else(|_| Err(io::Error::other("the writing thread failed"))) };
+    within(MIRROR_BOUND, writing).await
+}
+
+fn mirror_all(folder: &Path, agent: &str, files: &[MemoryFile]) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let agents = subfolder(folder, "agents")?;
+    let own = subfolder(&agents, agent)?;
+    let days = subfolder(&own, "memory")?;
+    subfolder(&days, "archive")?;
+    for file in files {
+        let path = own.join(file.path.to_string());
+        if std::fs::read(&path).is_ok_and(|there| there == file.content.as_bytes()) {
+            continue;
+        }
+        // Nobody can have put anything under a name that does not exist yet.
+        let unfinished = own.join(format!(".{}.{:?}", file.version, std::thread::current().id()));
+        let _left_over = std::fs::remove_file(&unfinished);
+        write_new(&unfinished, file.content.as_bytes()).and_then(|()| std::fs::rename(&unfinished, &path))?;
+    }
+    for entry in std::fs::read_dir(&days)? {
+        let name = entry?.file_name();
+        let named = name.to_str().and_then(|name| format!("memory/{name}").parse::<MemoryPath>().ok());
+        if named.is_some_and(|path| files.iter().all(|file| file.path != path)) {
+            std::fs::remove_file(days.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// A folder that is one, not a link to one.
+fn subfolder(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    let folder = parent.join(name);
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match std::fs::symlink_metadata(&folder)?.is_dir() {
+        true => Ok(folder),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
 }
 
 async fn within(bound: Duration, writing: impl Future<Output = io::Result<()>>) -> Result<(), WriteError> {
@@ -82,6 +142,34 @@ mod tests {
         std::fs::write(dir.path().join("file"), "").unwrap();
         let blocked = dir.path().join("file/x");
         assert!(runtime.block_on(write(blocked.to_str().unwrap(), &[removed])).is_err());
+    }
+
+    #[tokio::test]
+    async fn memory_files_are_mirrored_and_no_link_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, elsewhere) = (dir.path().join("tenant"), dir.path().join("elsewhere"));
+        let file = |path: &str, content: &str| MemoryFile {
+            path: path.parse().unwrap(),
+            content: content.to_owned(),
+            version: 1,
+            merged: 0,
+            updated: 0,
+        };
+        let files = vec![file("MEMORY.md", "- one"), file("memory/2026-08-01.md", "- two")];
+        mirror(folder.to_str().unwrap(), "codex", files).await.unwrap();
+        let own = folder.join("agents/codex");
+        assert_eq!(std::fs::metadata(own.join("MEMORY.md")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_to_string(own.join("memory/2026-08-01.md")).unwrap(), "- two");
+        let files = vec![file("MEMORY.md", "- new"), file("memory/archive/2026-08-01.md", "- two")];
+        mirror(folder.to_str().unwrap(), "codex", files.clone()).await.unwrap();
+        assert_eq!(std::fs::read_to_string(own.join("MEMORY.md")).unwrap(), "- new");
+        assert!(!own.join("memory/2026-08-01.md").exists() && own.join("memory/archive/2026-08-01.md").exists());
+        assert_eq!(std::fs::read_dir(&own).unwrap().count(), 2, "nothing unfinished");
+
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.join("agents/other")).unwrap();
+        assert!(mirror(folder.to_str().unwrap(), "other", files).await.is_err());
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
 
     #[tokio::test]

@@ -162,6 +162,7 @@ async fn serve(worker: Worker) -> io::Result<()> {
     let accepting = tokio::spawn(accept::accept(Arc::clone(&door), listener));
     worker.stop.cancelled().await;
     door.drain.begin();
+    door.shard.ending.cancel();
     let tasks = &door.shard.tasks;
     tasks.close();
     let finished = async {

@@ -1,6 +1,7 @@
 //! One batch, one transaction, and certainty about whether it counts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use sqlx::sqlite::SqliteConnection;
@@ -9,6 +10,7 @@ use sqlx::{Connection, QueryBuilder, Row as _};
 use crate::compact::TextId;
 use crate::wire::Digest;
 
+use super::flushes::{self, Said};
 use super::overlays::{self, Found, Overlay};
 use super::row::{Row, State, level_code};
 use super::texts::Packer;
@@ -69,6 +71,7 @@ pub(super) struct Packed {
     evictions: Vec<(Digest, Vec<u8>)>,
     checkpoint: Option<PackedCheckpoint>,
     overlays: Vec<(Overlay, Vec<u8>)>,
+    said: Option<Arc<Said>>,
 }
 
 struct PackedCheckpoint {
@@ -108,7 +111,7 @@ pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
     let overlays = batch.overlays.iter();
     let overlays = overlays.map(|overlay| Some((overlay.clone(), packer.pack_row(&&*overlay.body)?)));
     let overlays = overlays.collect::<Option<_>>()?;
-    Some(Packed { texts, evictions, checkpoint, overlays })
+    Some(Packed { texts, evictions, checkpoint, overlays, said: batch.said.clone() })
 }
 
 impl Packed {
@@ -160,6 +163,9 @@ pub(super) async fn apply(
         if overlays::put(&mut transaction, owner.tenant, session, (overlay, body)).await? {
             undo.overlays.push(overlay.clone());
         }
+    }
+    if let Some(said) = &packed.said {
+        flushes::queue(&mut transaction, owner, session, said).await?;
     }
     let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
     let found = overlays::read(&mut transaction, owner.tenant, &packed.overlaid()).await?;

@@ -7,7 +7,10 @@
 
 mod cache;
 mod commit;
+mod files;
+mod flushes;
 mod learned;
+pub mod log;
 mod marks;
 mod memory;
 mod migrations;
@@ -37,11 +40,16 @@ use crate::compact::{Checkpoint, Eviction, Known, Removed, TextId, TextKey};
 use crate::wire::Digest;
 
 use commit::Ticket;
+pub use files::{
+    MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, Rewrite,
+};
+pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
 use notes::Note;
 pub use overlays::{Overlay, OverlayKind};
 use reader::Query;
 use shared::Shared;
+pub use shared::now;
 pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
@@ -74,6 +82,9 @@ pub struct Batch {
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
     /// What is added to the conversation from now on. Of each kind under a digest the first stays, but for asides.
     pub overlays: Vec<Overlay>,
+    /// What the checkpoint's summary replaces, where it is to be read for memory. Should the batch be given up in
+    /// the moment of its commit, this may stay: it was said all the same.
+    pub said: Option<Arc<Said>>,
 }
 
 /// Says how much there is, not what it says.
@@ -157,6 +168,10 @@ pub struct Limits {
     pub max_queued_commits: usize,
     /// Notes that may wait to be written; more are dropped and counted.
     pub max_queued_notes: usize,
+    /// Bytes of messages that may wait to be logged; more are dropped and counted. One request alone may have more.
+    pub max_queued_log_bytes: usize,
+    /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
+    pub max_log_marks: usize,
 }
 
 impl Default for Limits {
@@ -173,6 +188,8 @@ impl Default for Limits {
             overlay_cache_bytes: 8 << 20,
             max_queued_commits: 256,
             max_queued_notes: 4_096,
+            max_queued_log_bytes: 16 << 20,
+            max_log_marks: 1 << 17,
         }
     }
 }
@@ -184,6 +201,8 @@ pub struct Store {
     notes: mpsc::Sender<Note>,
     lookups: mpsc::Sender<Query>,
     texts: mpsc::Sender<Query>,
+    log_in: mpsc::Sender<log::Given>,
+    log_out: mpsc::Sender<log::LogQuery>,
 }
 
 impl Store {
@@ -391,6 +410,13 @@ impl Store {
         answer.unwrap_or(Err(ReadError::Unavailable))
     }
 
+    /// Whether anything of a tenant's was stored: it has sent a request that was looked at. `false` if the database
+    /// does not answer within [`TEXT_BOUND`].
+    pub async fn is_seen(&self, tenant: &Tenant) -> bool {
+        let tenant = *tenant;
+        self.query(|reply| Query::Seen { tenant, reply }).await.unwrap_or(false)
+    }
+
     fn note(&self, note: Note) {
         if self.shared.path.is_some() && self.notes.try_send(note).is_err() {
             self.shared.dropped();
@@ -414,7 +440,11 @@ impl Store {
 
     /// Writes what is queued and closes the file, within [`CLOSE_BOUND`]. Later commits fail.
     pub async fn close(&self) {
-        let _ = timeout(CLOSE_BOUND, self.ask(Job::Close)).await;
+        let written = async {
+            self.flush_log().await;
+            self.ask(Job::Close).await;
+        };
+        let _ = timeout(CLOSE_BOUND, written).await;
     }
 
     async fn ask(&self, job: impl FnOnce(writer::Reply<()>) -> Job) {

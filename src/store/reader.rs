@@ -7,8 +7,11 @@ use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::compact::TextId;
+use crate::memory::{MemoryFile, MemoryPath};
 use crate::wire::Digest;
 
+use super::files::{self, Keeper, MemoryEntry};
+use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::overlays::{self, Found};
 use super::shared::Shared;
@@ -31,6 +34,24 @@ pub(super) enum Query {
         tenant: Tenant,
         digests: Vec<Digest>,
         reply: oneshot::Sender<Result<Found, ReadError>>,
+    },
+    Files {
+        keeper: Keeper,
+        path: Option<MemoryPath>,
+        reply: oneshot::Sender<Result<Vec<MemoryFile>, ReadError>>,
+    },
+    Entries {
+        reply: oneshot::Sender<Result<Vec<MemoryEntry>, ReadError>>,
+    },
+    Flush {
+        keeper: Keeper,
+        now: i64,
+        reply: oneshot::Sender<Result<Waiting, ReadError>>,
+    },
+    /// Whether there is anything of a tenant's.
+    Seen {
+        tenant: Tenant,
+        reply: oneshot::Sender<Result<bool, ReadError>>,
     },
     /// Read all marks; the number is [`Memory::forget_completeness`](super::memory::Memory)'s.
     Marks(u64),
@@ -66,6 +87,20 @@ impl Reader {
                     let _ = reply.send(overlays);
                 }
                 Query::Rows { .. } | Query::Text { .. } | Query::Overlays { .. } => {}
+                Query::Files { keeper, path, reply } => {
+                    let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
+                    let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
+                }
+                Query::Entries { reply } => {
+                    let _ = reply.send(self.asked(files::entries).await);
+                }
+                Query::Flush { keeper, now, reply } => {
+                    let waiting = self.asked(async |db| flushes::waiting(db, &keeper, now).await).await;
+                    let _ = reply.send(waiting.and_then(|waiting| waiting));
+                }
+                Query::Seen { tenant, reply } => {
+                    let _ = reply.send(self.asked(async |db| reads::seen(db, &tenant).await).await);
+                }
                 Query::Marks(turn) => self.marks(turn).await,
                 Query::Checkpoint => self.checkpoint().await,
             }
@@ -102,6 +137,18 @@ impl Reader {
         unpacked.map_err(|_| ReadError::Unavailable)?.map(Some).map_err(|_| ReadError::Damaged)
     }
 
+    /// What a query says of the database.
+    async fn asked<T>(
+        &mut self,
+        query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, ReadError> {
+        let said = match self.db().await {
+            Ok(db) => query(db).await,
+            Err(error) => Err(error),
+        };
+        said.map_err(|error| self.failed(&error))
+    }
+
     async fn marks(&mut self, turn: u64) {
         let shared = Arc::clone(&self.shared);
         let read = match self.db().await {
@@ -124,7 +171,12 @@ impl Reader {
         }
     }
 
-    async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+    /// Opens anew at the next query.
+    pub(super) fn let_go(&mut self) {
+        self.db = None;
+    }
+
+    pub(super) async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
         let (epoch, path) = (self.shared.epoch(), self.shared.path.as_ref());
         // A database that was never opened for writing may have no schema.
         let path = path.filter(|_| epoch > 0).ok_or(sqlx::Error::PoolClosed)?;

@@ -85,6 +85,13 @@ pub(super) async fn text(db: &mut SqliteConnection, id: &TextId) -> Result<Optio
     Ok(Some((row.try_get(0)?, row.try_get(1)?)))
 }
 
+/// Whether there is anything of a tenant's.
+pub(super) async fn seen(db: &mut SqliteConnection, tenant: &Tenant) -> Result<bool, sqlx::Error> {
+    let query = "SELECT EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1) \
+                 OR EXISTS (SELECT 1 FROM memory_files WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM logs WHERE tenant = ?1)";
+    sqlx::query(query).bind(tenant.0.as_slice()).fetch_one(db).await?.try_get(0)
+}
+
 /// The marks of all that is stored, one by one: they may be many.
 pub(super) async fn marks(db: &mut SqliteConnection, mut each: impl FnMut(StoredMark)) -> Result<(), sqlx::Error> {
     let rows = "SELECT tenant, digest FROM evictions UNION ALL SELECT tenant, digest FROM checkpoints";

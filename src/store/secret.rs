@@ -6,33 +6,47 @@ use std::fmt;
 use crate::compact::TextKey;
 
 use super::Tenant;
+use crate::wire::Digest;
 
 const TENANTS: &str = "compactproxy 2025 tenants";
+const SESSIONS: &str = "compactproxy 2026 sessions";
 const TEXTS: &str = "compactproxy 2025 text ids";
 
 /// 32 random bytes, made at the first opening and kept in the database.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct InstallationSecret([u8; 32]);
+pub(super) struct InstallationSecret {
+    bytes: [u8; 32],
+    /// The keys that are derived from it, kept because every request needs one.
+    tenants: [u8; 32],
+    texts: [u8; 32],
+    sessions: [u8; 32],
+}
 
 impl InstallationSecret {
     /// From the operating system; `None` if it has no randomness to give.
     pub(super) fn random() -> Option<Self> {
         let mut bytes = [0; 32];
         rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;
-        Some(Self(bytes))
+        Some(Self::of(bytes))
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
+        bytes.try_into().ok().map(Self::of)
+    }
+
+    fn of(bytes: [u8; 32]) -> Self {
+        let (tenants, texts) = (blake3::derive_key(TENANTS, &bytes), blake3::derive_key(TEXTS, &bytes));
+        let sessions = blake3::derive_key(SESSIONS, &bytes);
+        Self { bytes, tenants, texts, sessions }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// A tenant from the parts that name it. The parts' boundaries count.
     pub(super) fn tenant(&self, parts: &[&[u8]]) -> Tenant {
-        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(TENANTS, &self.0));
+        let mut hasher = blake3::Hasher::new_keyed(&self.tenants);
         for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
@@ -41,8 +55,21 @@ impl InstallationSecret {
         Tenant(id)
     }
 
+    /// A session's id from its tenant, its name and the digest of its first message.
+    pub(super) fn session(&self, tenant: &Tenant, name: Option<&[u8]>, root: Option<&Digest>) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.sessions);
+        hasher.update(&tenant.0);
+        for part in [name, root.map(|root| root.as_slice())] {
+            let (there, part) = (part.is_some(), part.unwrap_or_default());
+            hasher.update(&[u8::from(there)]).update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        let mut id = [0; 16];
+        hasher.finalize_xof().fill(&mut id);
+        id
+    }
+
     pub(super) fn text_key(&self, tenant: &Tenant) -> TextKey {
-        TextKey(*blake3::keyed_hash(&blake3::derive_key(TEXTS, &self.0), &tenant.0).as_bytes())
+        TextKey(*blake3::keyed_hash(&self.texts, &tenant.0).as_bytes())
     }
 }
 

@@ -11,13 +11,15 @@ use tokio::sync::{mpsc, oneshot};
 use crate::wire::Digest;
 
 use super::commit::{Applied, Owner, Packed, Ticket, apply, prepare};
+use super::files::{self, Change, Changed, Keeper, MemoryError};
+use super::log::Written;
 use super::memory::Key;
 use super::notes::{self, Note};
 use super::reader::Query;
 use super::retention::{Bounds, Due, sweep};
 use super::shared::{Shared, now};
 use super::sqlite::{self, Identity, OpenError, Probe, identity, is_busy, wal_bytes};
-use super::{Batch, CommitError, Health, Tenant};
+use super::{Batch, CommitError, Health, Tenant, log};
 
 /// Housekeeping: notes are written, the file is looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -51,6 +53,11 @@ pub(super) enum Job {
     Quarantine {
         tenant: Tenant,
         digest: Digest,
+    },
+    Memory {
+        keeper: Keeper,
+        change: Change,
+        reply: Reply<Changed>,
     },
     Flush(Reply<()>),
     /// Remove all that is due at this time (unix seconds).
@@ -93,11 +100,18 @@ impl Writer {
     }
 
     /// Works until the store is closed or dropped.
-    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>, mut notes: mpsc::Receiver<Note>) {
+    pub(super) async fn run(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        mut notes: mpsc::Receiver<Note>,
+        mut log: mpsc::Receiver<Written>,
+    ) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // Commits go first: somebody waits for them.
+                biased;
                 job = jobs.recv() => match job {
                     None => return,
                     Some(Job::Close(reply)) => {
@@ -119,6 +133,7 @@ impl Writer {
                         tick.reset_immediately();
                     }
                 }
+                Some(written) = log.recv() => self.log(written).await,
             }
         }
     }
@@ -138,6 +153,13 @@ impl Writer {
                 let _ = reply.send(result);
             }
             Job::Quarantine { tenant, digest } => self.quarantine(&tenant, &digest).await,
+            Job::Memory { keeper, change, reply } => {
+                // Who no longer waits was told that nothing is sure: it is not written late.
+                if !reply.is_closed() {
+                    let changed = self.change_memory(&keeper, &change).await;
+                    let _ = reply.send(changed);
+                }
+            }
             Job::Flush(reply) => {
                 while self.flush().await == Due::More {}
                 self.follow_others().await;
@@ -311,6 +333,19 @@ impl Writer {
         bounded(apply(db, owner, packed, ticket)).await
     }
 
+    async fn change_memory(&mut self, keeper: &Keeper, change: &Change) -> Changed {
+        self.let_go_of_failed();
+        self.follow_file().await;
+        let Some((db, _)) = &mut self.db else { return Err(MemoryError::Unavailable) };
+        match bounded(files::apply(db, keeper, change, now())).await {
+            Ok(changed) => changed,
+            Err(error) => {
+                self.failed(&error);
+                Err(MemoryError::Unavailable)
+            }
+        }
+    }
+
     async fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) {
         let Some((db, _)) = &mut self.db else { return };
         let query = "UPDATE checkpoints SET state = 2 WHERE tenant = ?1 AND digest = ?2 AND level = \
@@ -348,6 +383,28 @@ impl Writer {
                 self.failed(&error);
                 Due::Nothing
             }
+        }
+    }
+
+    /// Writes some of the log, or drops it: it says nothing of the store's health.
+    async fn log(&mut self, written: Written) {
+        let group = match written {
+            Written::Group(group) => group,
+            Written::Flush(reply) => {
+                let _ = reply.send(());
+                return;
+            }
+        };
+        self.let_go_of_failed();
+        self.follow_file().await;
+        let result = match &mut self.db {
+            Some((db, _)) => bounded(log::write(db, &group)).await,
+            None => Err(sqlx::Error::PoolClosed),
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "messages not logged");
+            self.shared.log.dropped(group.messages().max(1));
+            self.shared.log.forget();
         }
     }
 

@@ -26,6 +26,7 @@ pub const TOOL_ROUNDS: &str = "compactproxy_tool_rounds_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
 pub const STORE_QUEUE: &str = "compactproxy_store_queue_commits";
+pub const LOG_DROPPED: &str = "compactproxy_log_dropped_messages_total";
 pub const STORE_DROPPED: &str = "compactproxy_store_dropped_notes_total";
 
 /// Histograms keep their samples until they are drained; this often they are.
@@ -83,6 +84,7 @@ pub struct Metrics {
     rounds: Family,
     store_queue: Gauge,
     store_dropped: Counter,
+    log_dropped: Counter,
     open_streams: Gauge,
     buffered_bytes: Gauge,
     store_up: Gauge,
@@ -135,6 +137,7 @@ impl Metrics {
             rounds: Family::new(TOOL_ROUNDS, "result"),
             store_queue: gauge(&recorder, STORE_QUEUE),
             store_dropped: counter(&recorder, STORE_DROPPED, Vec::new()),
+            log_dropped: counter(&recorder, LOG_DROPPED, Vec::new()),
             open_streams: gauge(&recorder, OPEN_STREAMS),
             buffered_bytes: gauge(&recorder, BUFFERED_BYTES),
             store_up: gauge(&recorder, STORE_UP),
@@ -208,6 +211,11 @@ impl Metrics {
         self.store_dropped.absolute(dropped);
         self.store_up.set(if health == Health::Up { 1.0 } else { 0.0 });
         self.store_degraded.set(if health == Health::Degraded { 1.0 } else { 0.0 });
+    }
+
+    /// Sets how many messages were not logged in all.
+    pub fn log_dropped(&self, messages: u64) {
+        self.log_dropped.absolute(messages);
     }
 
     /// Everything in Prometheus's text format.
@@ -318,6 +326,7 @@ fn describe(recorder: &PrometheusRecorder) {
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (TOOL_ROUNDS, "Model calls in which the model called the proxy's own tools, by what followed."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
+        (LOG_DROPPED, "Messages that are missing in the session log: its queue was full, or the store failed."),
         (
             STORE_DROPPED,
             "Notes to the store that were dropped because its queue was full: each may cost a cache break.",

@@ -7,6 +7,7 @@ use super::arguments::{self, Request};
 use super::definitions::{Enabled, Tool};
 use super::matches::{Bounds, matches};
 use super::page::{NoPlace, page, room};
+use super::sessions::View;
 use crate::compact::TextKey;
 use crate::compact::page::{QueryError, compiled};
 use crate::proxy::reading::{Reading, Unread};
@@ -16,20 +17,35 @@ use crate::wire::rounds::OwnResult;
 /// A search in one text takes this long at most.
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 
+/// Who calls.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Whose removed texts may be read; over MCP one credential may be the same caller at several upstreams.
+    pub tenants: Vec<Tenant>,
+    /// Whose sessions and memory; `None`: nothing of the caller's has passed the proxy yet.
+    pub home: Option<Tenant>,
+    /// Whose memory.
+    pub agent: Arc<str>,
+    /// Which sessions; `None`: only the current one, and nobody knows which that is.
+    pub view: Option<View>,
+}
+
 /// The tools of one caller.
 #[derive(Clone)]
 pub struct Toolbox {
-    reading: Arc<Reading>,
-    /// Whose texts may be read; over MCP one credential may be the same caller at several upstreams.
-    tenants: Vec<Tenant>,
+    pub(super) reading: Arc<Reading>,
+    pub(super) caller: Caller,
     enabled: Enabled,
     /// Most Unicode characters of a result.
-    page_chars: usize,
+    pub(super) page_chars: usize,
 }
 
+/// What a call says to the model; `Err`: what is wrong.
+pub(super) type Answer = Result<String, String>;
+
 impl Toolbox {
-    pub fn new(reading: Arc<Reading>, tenants: Vec<Tenant>, enabled: Enabled, page_chars: usize) -> Self {
-        Self { reading, tenants, enabled, page_chars }
+    pub fn new(reading: Arc<Reading>, caller: Caller, enabled: Enabled, page_chars: usize) -> Self {
+        Self { reading, caller, enabled, page_chars }
     }
 
     pub fn enabled(&self) -> Enabled {
@@ -49,15 +65,22 @@ impl Toolbox {
         }
     }
 
-    async fn run(&self, tool: Tool, arguments: &str) -> Result<String, String> {
+    async fn run(&self, tool: Tool, arguments: &str) -> Answer {
         match arguments::read(tool, arguments).map_err(|error| error.to_string())? {
             Request::ReadEvicted(reading) => self.read_evicted(reading).await,
-            _ => Err(self.no_tool()),
+            Request::MemorySearch { query, most } => self.memory_search(query, most).await,
+            Request::MemoryGet { path, start, end } => self.memory_get(&path, start, end).await,
+            Request::MemorySave { content } => self.memory_save(&content).await,
+            Request::SessionList { agent } => self.session_list(agent.as_deref()).await,
+            Request::SessionHistory { agent, part } => self.session_history(agent.as_deref(), part).await,
+            Request::SessionSearch { query, agent, session, most } => {
+                self.session_search(query, agent.as_deref(), session, most).await
+            }
         }
     }
 
-    async fn read_evicted(&self, asked: arguments::Reading) -> Result<String, String> {
-        let keys: Vec<TextKey> = self.tenants.iter().map(|tenant| self.reading.store.text_key(tenant)).collect();
+    async fn read_evicted(&self, asked: arguments::Reading) -> Answer {
+        let keys: Vec<TextKey> = self.caller.tenants.iter().map(|tenant| self.reading.store.text_key(tenant)).collect();
         let (id, page_chars) = (asked.id, self.page_chars);
         let work = move |text: &str| {
             // The id of another tenant's text is no id here.

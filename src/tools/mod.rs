@@ -6,4 +6,6 @@ pub mod definitions;
 pub mod execution;
 pub mod matches;
 pub mod mcp;
+mod memory;
 pub mod page;
+pub mod sessions;

@@ -3,15 +3,19 @@
 use serde_json::{Value, json};
 
 use super::conversation::Conversation;
-use super::side::Answer;
+use super::side::{Answer, Envelope};
 
 /// Most output tokens that a summary may take; the API wants a number, and counts it with the prompt.
 const MAX_TOKENS: u64 = 8_192;
 
-/// A request of one user message, without thinking, for an answer of at most `room` tokens.
-pub(super) fn transcript_body(model: &str, prompt: &str, room: u64) -> Vec<u8> {
+/// A request of one user message, without thinking, for an answer of at most the envelope's room.
+pub(super) fn transcript_body(envelope: &Envelope, prompt: &str) -> Vec<u8> {
     let messages = json!([{ "role": "user", "content": prompt }]);
-    json!({ "model": model, "max_tokens": room.clamp(1, MAX_TOKENS), "messages": messages }).to_string().into_bytes()
+    let mut body = json!({ "max_tokens": envelope.room.clamp(1, MAX_TOKENS), "messages": messages });
+    if let (Some(version), Some(members)) = (&envelope.version, body.as_object_mut()) {
+        members.insert("anthropic_version".into(), Value::from(version.as_str()));
+    }
+    envelope.body(body)
 }
 
 /// Whether nothing in the request keeps the model from one answer of plain text. Thinking does not: the
@@ -37,16 +41,7 @@ pub(super) fn answers_freely(conversation: &Conversation) -> bool {
     })
 }
 
-/// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
-pub(super) fn read_answer(body: &[u8]) -> Option<Answer> {
-    let text = std::str::from_utf8(body).ok()?.trim_start();
-    match text.starts_with('{') {
-        true => read_json(text),
-        false => read_stream(text),
-    }
-}
-
-fn read_json(text: &str) -> Option<Answer> {
+pub(super) fn read_json(text: &str) -> Option<Answer> {
     let message: Value = serde_json::from_str(text).ok()?;
     let mut answer = Answer { tokens: tokens(message.get("usage")), ..Answer::default() };
     for block in message.get("content")?.as_array()? {
@@ -56,7 +51,7 @@ fn read_json(text: &str) -> Option<Answer> {
     Some(answer)
 }
 
-fn read_stream(text: &str) -> Option<Answer> {
+pub(super) fn read_stream(text: &str) -> Option<Answer> {
     let mut answer = Answer::default();
     let (mut begun, mut input) = (false, 0);
     for data in text.lines().filter_map(|line| line.strip_prefix("data:")) {

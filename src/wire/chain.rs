@@ -2,13 +2,14 @@
 //! provider holds, and a request with all of that history in its body.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::conversation::{Conversation, Dialect};
-use super::scan::{Cursor, members, string};
+use super::conversation::{Conversation, Dialect, Fields, Role};
+use super::scan::{Cursor, elements, kind, members, string};
 use super::splice::{Edit, splice};
 
 /// The member that names the response which a request continues.
@@ -99,9 +100,8 @@ pub fn previous(conversation: &Conversation) -> Option<String> {
 }
 
 /// The items of a request's own input, joined by commas. `None` where they are longer than `most` bytes.
-pub fn input(conversation: &Conversation, most: usize) -> Option<Bytes> {
-    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == conversation.dialect.array())?;
-    let raw = conversation.body.get(span.clone()).filter(|raw| raw.len() <= most)?;
+pub fn input(fields: &Fields, body: &[u8], most: usize) -> Option<Bytes> {
+    let raw = body.get(array(fields)?).filter(|raw| raw.len() <= most)?;
     match raw {
         [b'[', inner @ .., b']'] => Some(Bytes::copy_from_slice(inner.trim_ascii())),
         [b'"', ..] => Some([br#"{"role":"user","content":"#, raw, b"}"].concat().into()),
@@ -109,10 +109,32 @@ pub fn input(conversation: &Conversation, most: usize) -> Option<Bytes> {
     }
 }
 
+/// Whether a request's own input shows a turn of the model's. `None` where that takes a whole reading.
+pub fn shows_turns(fields: &Fields, body: &[u8]) -> Option<bool> {
+    let span = array(fields)?;
+    if kind(body, &span) == b'"' {
+        return Some(false);
+    }
+    let items = elements(body, span.start).ok()?;
+    let roles: Vec<Role> = items.into_iter().map(|item| role(body.get(item)?)).collect::<Option<_>>()?;
+    Some(roles.iter().any(|role| matches!(role, Role::Assistant | Role::Tool)))
+}
+
+/// The role of an item, if it is one that says which.
+fn role(item: &[u8]) -> Option<Role> {
+    Dialect::Responses.role(item).ok().filter(|role| *role != Role::Unknown)
+}
+
+/// Where a request's own input stands.
+fn array(fields: &Fields) -> Option<Range<usize>> {
+    let (_, span) = fields.members.iter().find(|(key, _)| key.as_ref() == Dialect::Responses.array())?;
+    Some(span.clone())
+}
+
 /// The request with the whole history in its input: what it continued, `history` (items joined by commas, oldest
 /// first), and its own. `None` if it does not read.
 pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
-    let own = input(conversation, usize::MAX)?;
+    let own = input(&conversation.fields, conversation.body, usize::MAX)?;
     let items: Vec<&[u8]> =
         history.iter().chain([&own]).map(|items| &**items).filter(|items| !items.is_empty()).collect();
     let whole = [b"[", &*items.join(&b","[..]), b"]"].concat();

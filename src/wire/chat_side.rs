@@ -3,15 +3,15 @@
 use serde_json::{Value, json};
 
 use super::conversation::Conversation;
-use super::side::Answer;
+use super::side::{Answer, Envelope};
 
 /// A request of one user message. `store` is sent only where the client sent it.
-pub(super) fn transcript_body(model: &str, prompt: &str, store: Option<bool>) -> Vec<u8> {
-    let mut body = json!({ "model": model, "messages": [{ "role": "user", "content": prompt }] });
-    if let (Some(_), Some(members)) = (store, body.as_object_mut()) {
+pub(super) fn transcript_body(envelope: &Envelope, prompt: &str) -> Vec<u8> {
+    let mut body = json!({ "messages": [{ "role": "user", "content": prompt }] });
+    if let (Some(_), Some(members)) = (envelope.store, body.as_object_mut()) {
         members.insert("store".into(), Value::Bool(false));
     }
-    body.to_string().into_bytes()
+    envelope.body(body)
 }
 
 /// Whether nothing in the request keeps the model from one answer of plain text.
@@ -27,16 +27,7 @@ pub(super) fn answers_freely(conversation: &Conversation) -> bool {
     })
 }
 
-/// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
-pub(super) fn read_answer(body: &[u8]) -> Option<Answer> {
-    let text = std::str::from_utf8(body).ok()?.trim_start();
-    match text.starts_with('{') {
-        true => read_json(text),
-        false => read_stream(text),
-    }
-}
-
-fn read_json(text: &str) -> Option<Answer> {
+pub(super) fn read_json(text: &str) -> Option<Answer> {
     let value: Value = serde_json::from_str(text).ok()?;
     let choice = value.pointer("/choices/0")?;
     let mut answer = Answer { tokens: tokens(&value), ..Answer::default() };
@@ -44,7 +35,7 @@ fn read_json(text: &str) -> Option<Answer> {
     Some(answer)
 }
 
-fn read_stream(text: &str) -> Option<Answer> {
+pub(super) fn read_stream(text: &str) -> Option<Answer> {
     let mut answer = Answer::default();
     let mut seen = false;
     for data in text.lines().filter_map(|line| line.strip_prefix("data:")) {
@@ -99,16 +90,17 @@ mod tests {
             data: {\"choices\":[],\"usage\":{\"total_tokens\":9}}\n\ndata: [DONE]\n\n";
         let expected =
             Answer { text: "all well".into(), finish_reason: Some("stop".into()), tokens: 9, ..Answer::default() };
-        assert_eq!(read_answer(plain).as_ref(), Some(&expected));
-        assert_eq!(read_answer(stream).as_ref(), Some(&expected));
+        assert_eq!(Dialect::Chat.read_answer(plain).as_ref(), Some(&expected));
+        assert_eq!(Dialect::Chat.read_answer(stream).as_ref(), Some(&expected));
     }
 
     #[test]
     fn errors_bytes_and_tool_calls_are_no_summary() {
-        assert_eq!(read_answer(b"\xff\xfe"), None);
-        assert_eq!(read_answer(b"data: {\"error\":{\"message\":\"no\"}}\n\n"), None);
-        assert_eq!(read_answer(b""), None);
-        let called = read_answer(br#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a"}]}}]}"#);
+        assert_eq!(Dialect::Chat.read_answer(b"\xff\xfe"), None);
+        assert_eq!(Dialect::Chat.read_answer(b"data: {\"error\":{\"message\":\"no\"}}\n\n"), None);
+        assert_eq!(Dialect::Chat.read_answer(b""), None);
+        let called =
+            Dialect::Chat.read_answer(br#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a"}]}}]}"#);
         assert!(called.is_some_and(|answer| answer.called_tool));
     }
 
@@ -116,7 +108,7 @@ mod tests {
     fn other_choices_are_skipped() {
         let stream = b"data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"no\"}}]}\n\n\
             data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"no\"}},{\"index\":0,\"delta\":{\"content\":\"yes\"}}]}\n\n";
-        assert_eq!(read_answer(stream).unwrap().text, "yes");
+        assert_eq!(Dialect::Chat.read_answer(stream).unwrap().text, "yes");
     }
 
     /// The warm side call of a body with some members before and behind its messages.
@@ -164,7 +156,8 @@ mod tests {
 
     #[test]
     fn store_is_sent_only_where_the_client_sent_it() {
-        let text = |store| String::from_utf8(transcript_body("m", "p", store)).unwrap();
+        let envelope = |store| Envelope { model: Some("m".to_owned()), store, ..Envelope::default() };
+        let text = |store| String::from_utf8(transcript_body(&envelope(store), "p")).unwrap();
         assert!(!text(None).contains("store"));
         assert!(text(Some(true)).contains("\"store\":false"));
     }

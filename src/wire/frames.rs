@@ -95,6 +95,12 @@ impl Frames {
         self.buffer.len() + self.gathering.as_ref().map_or(0, |gathering| gathering.cost + gathering.text.len())
     }
 
+    /// Whether all that came of it was whole messages: nothing would be torn apart by a frame put here.
+    pub fn is_between(&self) -> bool {
+        let within = self.through > 0 || self.continues || self.lost;
+        self.buffer.is_empty() && self.gathering.is_none() && !within
+    }
+
     /// Passes on, unread, the message that is being put together.
     pub fn give_up(&mut self) {
         let begun = self.gathering.is_some();
@@ -226,6 +232,18 @@ pub fn text_frame(text: &[Bytes], mask: Option<[u8; 4]>) -> Bytes {
     if let (Some(mask), Some(new)) = (mask, frame.get_mut(from..)) {
         masked(new, mask);
     }
+    frame.into()
+}
+
+/// A close frame; a client's is masked, a server's is not.
+pub fn close_frame(code: u16, mask: Option<[u8; 4]>) -> Bytes {
+    let header = FrameHeader { opcode: OpCode::Control(Control::Close), mask, ..FrameHeader::default() };
+    let (mut frame, mut payload) = (Vec::new(), code.to_be_bytes());
+    let _ = header.format(payload.len() as u64, &mut frame);
+    if let Some(mask) = mask {
+        masked(&mut payload, mask);
+    }
+    frame.extend_from_slice(&payload);
     frame.into()
 }
 

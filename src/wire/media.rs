@@ -1,7 +1,10 @@
 //! What pictures, sounds and files cost. Their bytes are never counted as text; the estimates here are
 //! rough and corrected by the factor that is learned from reported usage.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
+use regex::bytes::Regex;
 
 /// A picture at `detail: low` (OpenAI's price list).
 const LOW_DETAIL: u32 = 85;
@@ -47,8 +50,12 @@ const GENERATED: &str = r#""image_generation_call""#;
 
 /// Whether a body may hold pictures, sounds, files or videos: whether it names the type of one.
 pub fn carries_media(body: &[u8]) -> bool {
-    let names = TYPES.iter().map(|(name, _)| *name).chain([GENERATED]);
-    names.into_iter().any(|name| memmem::find(body, name.as_bytes()).is_some())
+    // One pass for all names.
+    static ANY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).chain([GENERATED]).collect();
+        Regex::new(&names.join("|")).ok()
+    });
+    ANY.as_ref().is_none_or(|any| any.is_match(body))
 }
 
 /// Estimated input tokens of a content part of type `form`; `None` if it is no medium.

@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 
 use super::conversation::Conversation;
 use super::openai_responses::is_list;
-use super::side::Answer;
+use super::side::{Answer, Envelope};
 use super::sse::Reader;
 
 /// A request of one user message, never stored.
-pub(super) fn transcript_body(model: &str, prompt: &str) -> Vec<u8> {
-    let input = json!([{ "role": "user", "content": prompt }]);
-    json!({ "model": model, "input": input, "store": false }).to_string().into_bytes()
+pub(super) fn transcript_body(envelope: &Envelope, prompt: &str) -> Vec<u8> {
+    envelope.body(json!({ "input": [{ "role": "user", "content": prompt }], "store": false }))
 }
 
 /// Whether nothing in the request keeps the model from one answer of plain text, made of what is seen, now.
@@ -36,13 +35,8 @@ fn is_plain(text: &[u8]) -> bool {
     kind.is_none_or(|kind| kind == "text")
 }
 
-/// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
-pub(super) fn read_answer(body: &[u8]) -> Option<Answer> {
-    let text = std::str::from_utf8(body).ok()?.trim_start();
-    match text.starts_with('{') {
-        true => read_response(&serde_json::from_str(text).ok()?, &[]),
-        false => read_stream(text),
-    }
+pub(super) fn read_json(text: &str) -> Option<Answer> {
+    read_response(&serde_json::from_str(text).ok()?, &[])
 }
 
 /// A response object. Its own output counts, or `items` where it has none.
@@ -81,7 +75,7 @@ fn add(answer: &mut Answer, message: &Value) {
 }
 
 /// An event stream that was not broken off. Some servers end it with a response without output.
-fn read_stream(text: &str) -> Option<Answer> {
+pub(super) fn read_stream(text: &str) -> Option<Answer> {
     let mut reader = Reader::with_limit(text.len());
     reader.push(text.as_bytes());
     reader.finish();

@@ -1,9 +1,12 @@
 //! Side calls: the proxy's own requests for a summary, and their answers, in any dialect.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+use serde_json::{Map, Value};
 
 use super::conversation::{Conversation, Dialect, Item, Role};
-use super::scan::members;
+use super::scan::{members, string};
 use super::splice::Edit;
 use super::{anthropic_side, chain, chat_side, responses_side};
 
@@ -18,6 +21,39 @@ pub struct Answer {
     pub refused: bool,
     /// Reported tokens of prompt and completion together.
     pub tokens: u64,
+}
+
+/// What a side call of one message says beside it: what the client's own request says, and no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// Absent where the path names the model (Vertex, Bedrock, Azure's deployments).
+    pub model: Option<String>,
+    /// `anthropic_version`, which those hosts want in the body.
+    pub version: Option<String>,
+    /// `store`, where the client sent it.
+    pub store: Option<bool>,
+    /// Tokens that are left for the answer; sent only where the API wants a number.
+    pub room: u64,
+}
+
+impl Envelope {
+    /// The client's.
+    pub fn of(conversation: &Conversation) -> Self {
+        let fields = &conversation.fields;
+        let version = fields.members.iter().find(|(key, _)| key.as_ref() == "anthropic_version");
+        let version = version.and_then(|(_, span)| string(conversation.body, span)).map(Cow::into_owned);
+        Self { model: fields.model.as_deref().map(str::to_owned), version, store: fields.store, room: 0 }
+    }
+
+    /// A body with these members before the others.
+    pub(super) fn body(&self, members: Value) -> Vec<u8> {
+        let mut body = Map::new();
+        body.extend(self.model.clone().map(|model| ("model".to_owned(), Value::from(model))));
+        if let Value::Object(members) = members {
+            body.extend(members);
+        }
+        Value::Object(body).to_string().into_bytes()
+    }
 }
 
 /// Most output tokens that a warm side call asks for, and the fewest with which it is worth making.
@@ -97,22 +133,25 @@ fn of_a_socket(conversation: &Conversation) -> Option<Edit> {
 }
 
 impl Dialect {
-    /// A request of one user message. `store` is sent only where the client sent it, and on Responses; `room`, the
-    /// tokens that are left for the answer, only where the API wants a number.
-    pub fn transcript_body(self, model: &str, prompt: &str, store: Option<bool>, room: u64) -> Vec<u8> {
+    /// A request of one user message.
+    pub fn transcript_body(self, envelope: &Envelope, prompt: &str) -> Vec<u8> {
         match self {
-            Self::Chat => chat_side::transcript_body(model, prompt, store),
-            Self::Responses => responses_side::transcript_body(model, prompt),
-            Self::Messages => anthropic_side::transcript_body(model, prompt, room),
+            Self::Chat => chat_side::transcript_body(envelope, prompt),
+            Self::Responses => responses_side::transcript_body(envelope, prompt),
+            Self::Messages => anthropic_side::transcript_body(envelope, prompt),
         }
     }
 
     /// Reads the answer of a side call, JSON or a whole event stream. `None`: not UTF-8 or not understood.
     pub fn read_answer(self, body: &[u8]) -> Option<Answer> {
-        match self {
-            Self::Chat => chat_side::read_answer(body),
-            Self::Responses => responses_side::read_answer(body),
-            Self::Messages => anthropic_side::read_answer(body),
+        let text = std::str::from_utf8(body).ok()?.trim_start();
+        match (self, text.starts_with('{')) {
+            (Self::Chat, true) => chat_side::read_json(text),
+            (Self::Chat, false) => chat_side::read_stream(text),
+            (Self::Responses, true) => responses_side::read_json(text),
+            (Self::Responses, false) => responses_side::read_stream(text),
+            (Self::Messages, true) => anthropic_side::read_json(text),
+            (Self::Messages, false) => anthropic_side::read_stream(text),
         }
     }
 

@@ -91,11 +91,19 @@ pub fn from_body(body: &[u8]) -> Observed {
     observed
 }
 
-/// Reads the end of an event stream; the first event of a `cut` window is not looked at.
-pub fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
-    let whole = match cut {
-        true => after_blank_line(window),
-        false => window,
+/// What a window shows of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    All,
+    /// Its end alone: the first event is cut off.
+    End,
+}
+
+/// Reads the end of an event stream; an event that is cut off is not looked at.
+pub fn from_stream_tail(window: &[u8], shown: Shown) -> Observed {
+    let whole = match shown {
+        Shown::All => window,
+        Shown::End => after_blank_line(window),
     };
     let mut reader = Reader::new();
     reader.push(whole);
@@ -114,7 +122,7 @@ pub fn from_stream_tail(window: &[u8], cut: bool) -> Observed {
     }
     // The event that counted the input was cut off.
     observed.usage = observed.usage.filter(|usage| usage.prompt_tokens > 0);
-    if cut && observed.usage.is_none() {
+    if shown == Shown::End && observed.usage.is_none() {
         observed.usage = usage_in(window);
     }
     observed

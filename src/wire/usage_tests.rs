@@ -22,7 +22,7 @@ fn tail(stream: impl AsRef<[u8]>) -> Observed {
     const WINDOW: usize = 16 * 1024;
     let stream = stream.as_ref();
     let from = stream.len().saturating_sub(WINDOW);
-    from_stream_tail(&stream[from..], from > 0)
+    from_stream_tail(&stream[from..], if from > 0 { Shown::End } else { Shown::All })
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn a_long_stream_is_read_from_its_end() {
 #[test]
 fn the_cut_first_event_is_not_read() {
     let forged = "data: {\"model\":\"forged\"}\n\ndata: {\"choices\":[]}\n\n";
-    assert_eq!(from_stream_tail(forged.as_bytes(), false).model.as_deref(), Some("forged"));
-    assert_eq!(from_stream_tail(forged.as_bytes(), true), Observed::default());
-    assert_eq!(from_stream_tail(b"no blank line", true), Observed::default());
+    assert_eq!(from_stream_tail(forged.as_bytes(), Shown::All).model.as_deref(), Some("forged"));
+    assert_eq!(from_stream_tail(forged.as_bytes(), Shown::End), Observed::default());
+    assert_eq!(from_stream_tail(b"no blank line", Shown::End), Observed::default());
 }
 
 #[test]

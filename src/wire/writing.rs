@@ -61,7 +61,10 @@ impl Conversation<'_> {
 
 /// `text` as a JSON string with the shortest escapes.
 pub(super) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    // Room for some escapes: texts of many KB are written anew for each request.
+    let mut json = Vec::with_capacity(text.len() + text.len() / 16 + 2);
+    let written = serde_json::to_writer(&mut json, text).ok().and_then(|()| String::from_utf8(json).ok());
+    written.unwrap_or_else(|| serde_json::Value::from(text).to_string())
 }
 
 /// `text` escaped for the inside of a JSON string.

@@ -1,5 +1,8 @@
 //! Responses over WebSocket: what passes as it is, and what is recovered.
 
+use std::time::{Duration, Instant};
+
+use compactproxy::config::Config;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -25,12 +28,18 @@ type Upstream = WebSocketStream<TcpStream>;
 struct Ends {
     client: Client,
     upstream: Upstream,
-    _proxy: Served,
+    proxy: Served,
 }
 
 async fn ends(sections: &str) -> Ends {
+    ends_with(sections, |_| {}).await
+}
+
+async fn ends_with(sections: &str, change: impl FnOnce(&mut Config)) -> Ends {
     let listener = Listener::bind().await;
-    let proxy = start(parsed(&format!("{}/v1", listener.url()), sections));
+    let mut config = parsed(&format!("{}/v1", listener.url()), sections);
+    change(&mut config);
+    let proxy = start(config);
     let url = format!("ws://{}/v1/responses", proxy.proxy_addr);
     let client = tokio_tungstenite::connect_async(url);
     let upstream = async { tokio_tungstenite::accept_async(listener.accept().await.stream).await };
@@ -43,7 +52,7 @@ async fn ends(sections: &str) -> Ends {
             let _ = side_call.write_all(b"HTTP/1.1 500 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
         }
     });
-    Ends { client, upstream, _proxy: proxy }
+    Ends { client, upstream, proxy }
 }
 
 impl Ends {
@@ -141,7 +150,7 @@ async fn all_that_is_no_request_passes_both_ways_and_so_does_the_end() {
         Message::Close(Some(goodbye.clone()))
     );
     while ends.upstream.next().await.is_some() {}
-    let Ends { mut client, upstream, _proxy } = ends;
+    let Ends { mut client, upstream, proxy: _proxy } = ends;
     drop(upstream);
     assert_eq!(patiently("its echo", client.next()).await.unwrap().unwrap(), Message::Close(Some(goodbye)));
     assert!(patiently("the end", client.next()).await.is_none());
@@ -372,4 +381,57 @@ async fn a_refused_rewrite_is_followed_by_the_original_on_a_socket_too() {
     assert_eq!(ends.asked().await, body.to_string());
     ends.upstream.close(None).await.unwrap();
     assert_eq!(ends.told().await, refusal);
+}
+
+fn going_away(message: Message) -> bool {
+    matches!(message, Message::Close(Some(frame)) if frame.code == CloseCode::Away)
+}
+
+/// A drain waits for the response that is being given, and for no other.
+#[tokio::test]
+async fn a_drain_closes_a_socket_behind_the_response_that_is_on_its_way() {
+    let patient = |config: &mut Config| config.server.drain_timeout = Duration::from_secs(20);
+    let mut ends = ends_with(SECTIONS, patient).await;
+    ends.ask(&request(None, json!([user("Hello.")]))).await;
+    ends.asked().await;
+    let opening = json!({"type": "response.created", "response": {"id": "r1"}});
+    let said = json!({"type": "response.output_text.delta", "delta": "Hi"});
+    for event in [&opening, &said] {
+        ends.tell(event).await;
+        assert_eq!(&ends.told().await, event);
+    }
+    ends.proxy.stop();
+    ends.tell(&said).await;
+    assert_eq!(ends.told().await, said, "the response goes on");
+    let last = json!({"type": "response.completed", "response": {"id": "r1", "output": []}});
+    ends.tell(&last).await;
+    assert_eq!(ends.told().await, last);
+    assert!(going_away(patiently("the close", ends.client.next()).await.unwrap().unwrap()));
+    assert!(going_away(patiently("the close", ends.upstream.next()).await.unwrap().unwrap()));
+    assert!(patiently("the end", ends.client.next()).await.is_none());
+    assert!(patiently("the end", ends.upstream.next()).await.is_none());
+    let proxy = ends.proxy;
+    patiently("the drain", tokio::task::spawn_blocking(move || proxy.join())).await.unwrap();
+}
+
+/// The upstream's idle timeout is that of its sockets; a ping is a sign of life.
+#[tokio::test]
+async fn a_silent_socket_is_closed_and_a_ping_is_no_silence() {
+    let idle = Duration::from_secs(1);
+    let short = |config: &mut Config| {
+        let upstream = std::sync::Arc::make_mut(&mut config.upstreams[0]);
+        upstream.idle_timeout = idle;
+    };
+    let mut ends = ends_with(SECTIONS, short).await;
+    let (began, mut last) = (Instant::now(), Instant::now());
+    while began.elapsed() < idle / 2 {
+        last = Instant::now();
+        ends.client.send(Message::Ping(vec![1].into())).await.unwrap();
+        assert!(patiently("a ping", ends.upstream.next()).await.unwrap().unwrap().is_ping());
+        ends.upstream.flush().await.unwrap();
+        assert!(patiently("a pong", ends.client.next()).await.unwrap().unwrap().is_pong());
+    }
+    assert!(going_away(patiently("the close", ends.client.next()).await.unwrap().unwrap()));
+    assert!(going_away(patiently("the close", ends.upstream.next()).await.unwrap().unwrap()));
+    assert!(last.elapsed() >= idle, "the pings count");
 }

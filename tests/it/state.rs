@@ -6,7 +6,7 @@ use compactproxy::demo::provider::{Provider, Settings};
 use compactproxy::demo::window::Limit;
 use serde_json::{Value, json};
 
-use crate::support::chat::{attempts, call, get, history, ids, next_turn, post, result, send, words};
+use crate::support::chat::{attempts, call, get, history, ids, next_turn, post, result, send, with, words};
 use crate::support::program::{Program, configure, run};
 use crate::support::wire::patiently;
 
@@ -268,6 +268,38 @@ fn compact_speaks_responses() {
     let mut asked = other;
     asked["input"].as_array_mut().unwrap().push(json!({"type": "compaction_trigger"}));
     assert!(compact(&asked).0 == asked.to_string().as_bytes(), "it starts nothing");
+}
+
+#[test]
+fn compact_speaks_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let sections = format!("{EVICTION}[compaction]\ntrigger_messages = 10\nkeep_messages = 4\n");
+    configure(folder.path(), "http://127.0.0.1:9", &sections);
+    let compact = |body: &Value| compact_of("messages", folder.path(), body.to_string().as_bytes());
+    let history = |turns: usize, tokens: usize| {
+        let mut messages = vec![json!({ "role": "user", "content": "Rule 1: never touch the folder vendor." })];
+        for n in 0..turns {
+            let call = json!({ "type": "tool_use", "id": format!("t{n}"), "name": "shell", "input": {} });
+            let said = words(n as u64, tokens);
+            let result = json!({ "type": "tool_result", "tool_use_id": format!("t{n}"), "content": said });
+            messages.push(json!({ "role": "assistant", "content": [call] }));
+            messages.push(json!({ "role": "user", "content": [result] }));
+        }
+        json!({ "model": "claude-x", "max_tokens": 500, "messages": messages })
+    };
+    let (sent, report) = compact(&history(2, 1_000));
+    assert_eq!((&report["actions"], ids(&sent).len()), (&json!(["evicted"]), 2));
+    let long = history(8, 120);
+    let (sent, report) = compact(&long);
+    assert_eq!(report["actions"], json!(["summarized"]), "{report}");
+    let rewritten: Value = serde_json::from_slice(&sent).unwrap();
+    let messages = rewritten["messages"].as_array().unwrap();
+    assert!(messages.len() < 10 && messages[0]["role"] == "user" && messages[1]["role"] == "assistant");
+    assert!(messages[0].to_string().contains("Rule 1: never touch the folder vendor."));
+    let (again, report) = compact(&long);
+    assert_eq!((again, &report["actions"]), (sent, &json!(["checkpoint"])));
+    let continued = with(&long, json!({ "thread": { "type": "continue", "previous_message_id": "msg_1" } }));
+    assert!(compact(&continued).0 == continued.to_string().as_bytes(), "the provider holds what goes before");
 }
 
 #[tokio::test]

@@ -73,3 +73,18 @@ async fn a_refusal_is_relayed_as_it_is() {
     assert_eq!(client.head().await, "HTTP/1.1 401 Unauthorized\r\nwww-authenticate: x\r\ncontent-length: 4\r\n\r\n");
     assert_eq!(client.exactly(4).await, b"nope");
 }
+
+#[tokio::test]
+async fn a_silent_tunnel_is_given_up() {
+    let listener = Listener::bind().await;
+    let mut settings = config(&listener.url());
+    std::sync::Arc::make_mut(&mut settings.upstreams[0]).idle_timeout = std::time::Duration::from_millis(300);
+    let proxy = start(settings);
+    let mut client = connect(proxy.proxy_addr).await;
+    client.send(HANDSHAKE).await;
+    let mut server = listener.accept().await;
+    server.head().await;
+    server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n").await;
+    client.head().await;
+    assert_eq!((client.rest().await, server.rest().await), (Vec::new(), Vec::new()));
+}

@@ -7,8 +7,8 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     // Unknown keys and tables.
     ("\n[compaction]\nkeep_token = 5", 3, "compaction.keep_token", "did you mean `keep_tokens`?"),
     ("[compactoin]", 1, "compactoin", "did you mean `compaction`?"),
-    ("[memory]", 1, "memory", "not known"),
-    ("[compaction]\nflush_before_compact = true", 2, "compaction.flush_before_compact", "not known"),
+    ("[memory]\nmodel = \"m\"", 2, "memory.model", "not known"),
+    ("[compaction]\nflush_before_compact = 1", 2, "compaction.flush_before_compact", "true or false"),
     ("[server]\ntls = { cert = \"Cargo.toml\", key = \"Cargo.toml\", ca = \"x\" }", 2, "server.tls.ca", "not known"),
     ("[[policy]]\n[policy.match]\nmodle = \"m\"", 3, "policy.match.modle", "did you mean `model`?"),
     ("[[policy]]\nserver = {}", 2, "policy.server", "not known"),
@@ -59,6 +59,11 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[compaction]\nkeep_tokens = 0", 2, "compaction.keep_tokens", "at least 1"),
     ("[compaction]\nkeep_messages = 0", 2, "compaction.keep_messages", "at least 1"),
     ("[[window]]\nmodel = \"m\"\ninput = 0", 3, "window.input", "at least 1"),
+    // Memory.
+    ("[memory]\nmax_tokens = 0", 2, "memory.max_tokens", "at least 1"),
+    ("[memory]\nmax_tokens = 32001", 2, "memory.max_tokens", "at most 32000"),
+    ("[memory]\narchive_after = \"23h\"", 2, "memory.archive_after", "at least 1d"),
+    ("[memory]\nconsolidate_gap = \"0s\"", 2, "memory.consolidate_gap", "longer"),
     // Listeners.
     ("[server]\nadmin_listen = \"0.0.0.0:8788\"", 2, "server.admin_listen", "admin_token"),
     ("[server]\nadmin_listen = \"127.0.0.1:8787\"", 2, "server.admin_listen", "same address"),

@@ -87,7 +87,7 @@ impl Sent {
 
     fn judge(&self, verdict: Verdict, status: Option<u16>) -> Step {
         let sent = if self.work.pieces.is_some() { Body::Rewritten } else { Body::Original };
-        let refusal = Refusal { verdict, status, sent, recovers: self.work.recovers() };
+        let refusal = Refusal { verdict, status, sent, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),

@@ -4,7 +4,10 @@ mod bounds;
 mod commits;
 mod durability;
 mod failures;
+mod files;
+mod flushes;
 mod isolation;
+mod log;
 mod sweeping;
 
 use std::path::Path;

@@ -25,7 +25,9 @@ impl Desk {
     }
 
     fn tools(&self, tenants: &[Tenant]) -> Toolbox {
-        Toolbox::new(Arc::clone(&self.reading), tenants.to_vec(), Enabled::default(), 1_000)
+        let caller =
+            Caller { tenants: tenants.to_vec(), home: tenants.first().copied(), agent: "a".into(), view: None };
+        Toolbox::new(Arc::clone(&self.reading), caller, Enabled::default(), 1_000)
     }
 }
 

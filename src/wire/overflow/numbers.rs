@@ -250,7 +250,11 @@ fn without_separators(text: &[u8]) -> Vec<u8> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         let free = !plain.last().is_some_and(|last: &u8| last.is_ascii_alphanumeric() || *last == b'.');
-        let to = if byte.is_ascii_digit() { number_end(text, at, free) } else { at + 1 };
+        let to = match (byte.is_ascii_digit(), free) {
+            (true, true) => number_end(text, at),
+            (true, false) => digits_end(text, at),
+            (false, _) => at + 1,
+        };
         let taken = text.get(at..to).unwrap_or_default();
         plain.extend(taken.iter().filter(|b| taken.len() == 1 || b.is_ascii_digit()));
         at = to;
@@ -258,13 +262,17 @@ fn without_separators(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Where the number that starts at `start` ends, groups of three behind separators included if it
-/// stands free.
-fn number_end(text: &[u8], start: usize, free: bool) -> usize {
-    let run = |from: usize| text.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
-    let mut end = start + run(start);
+/// Where the digits end that start at `start`.
+fn digits_end(text: &[u8], start: usize) -> usize {
+    start + text.iter().skip(start).take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// Where the free-standing number that starts at `start` ends, groups of three behind separators included.
+fn number_end(text: &[u8], start: usize) -> usize {
+    let run = |from: usize| digits_end(text, from) - from;
+    let mut end = digits_end(text, start);
     let in_list = start.checked_sub(1).and_then(|i| text.get(i)) == Some(&b'[');
-    if end - start > 3 || in_list || !free {
+    if end - start > 3 || in_list {
         return end;
     }
     let mut groups = 0;

@@ -23,20 +23,29 @@ fn json_and_stream_answers_read_alike() {
         "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":7}}\n\n",
         "data: {\"type\":\"message_stop\"}\n\n",
     );
-    assert_eq!(read_answer(plain), Some(expected()));
-    assert_eq!(read_answer(stream.as_bytes()), Some(expected()));
+    assert_eq!(Dialect::Messages.read_answer(plain), Some(expected()));
+    assert_eq!(Dialect::Messages.read_answer(stream.as_bytes()), Some(expected()));
 }
 
 #[test]
 fn what_is_no_summary_says_so() {
     let with = |content: &str, reason: &str| {
-        read_answer(format!(r#"{{"content":[{content}],"stop_reason":"{reason}"}}"#).as_bytes()).unwrap()
+        Dialect::Messages
+            .read_answer(format!(r#"{{"content":[{content}],"stop_reason":"{reason}"}}"#).as_bytes())
+            .unwrap()
     };
     assert!(with(r#"{"type":"tool_use","id":"a","name":"f","input":{}}"#, "tool_use").called_tool);
     assert!(with(r#"{"type":"text","text":"no"}"#, "refusal").refused);
     assert_eq!(with("", "pause_turn").finish_reason.as_deref(), Some("incomplete"));
-    assert_eq!(read_answer(b"event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"), None);
-    assert_eq!((read_answer(b"\xff"), read_answer(b""), read_answer(b"{}")), (None, None, None));
+    assert_eq!(Dialect::Messages.read_answer(b"event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"), None);
+    assert_eq!(
+        (
+            Dialect::Messages.read_answer(b"\xff"),
+            Dialect::Messages.read_answer(b""),
+            Dialect::Messages.read_answer(b"{}")
+        ),
+        (None, None, None)
+    );
 }
 
 /// The warm side call of a body with some members before its messages.
@@ -84,8 +93,26 @@ fn the_output_of_a_warm_call_is_bounded_above_its_thinking() {
 #[test]
 fn a_transcript_has_an_output_limit_and_no_thinking() {
     for (room, most) in [(100_000, 8_192), (2_730, 2_730), (0, 1)] {
-        let body: Value = serde_json::from_slice(&transcript_body("m", "p", room)).unwrap();
+        let envelope = Envelope { model: Some("m".to_owned()), room, ..Envelope::default() };
+        let body: Value = serde_json::from_slice(&transcript_body(&envelope, "p")).unwrap();
         assert_eq!(body, json!({ "model": "m", "max_tokens": most, "messages": [{ "role": "user", "content": "p" }] }));
+    }
+}
+
+/// Vertex and Bedrock: the path names the model, the body the API's version. Neither takes it the other way.
+#[test]
+fn a_transcript_says_no_more_than_the_clients_body() {
+    for (members, named) in [
+        (r#""anthropic_version":"vertex-2023-10-16","#, vec!["anthropic_version", "max_tokens", "messages"]),
+        (r#""model":"m","#, vec!["max_tokens", "messages", "model"]),
+    ] {
+        let body = format!(r#"{{{members}"max_tokens":9,"messages":[{{"role":"user","content":"a"}}]}}"#);
+        let memo = super::super::memo::Memo::new(0);
+        let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &memo, [0; 16]).unwrap();
+        let made: Value = serde_json::from_slice(&transcript_body(&Envelope::of(&conversation), "p")).unwrap();
+        let mut keys: Vec<_> = made.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, named);
     }
 }
 

@@ -154,7 +154,7 @@ fn recorded_exchanges_are_read() {
                 answers += 1;
             }
             if exchange["status"] == 200 && said.contains("event: response.completed") {
-                let observed = usage::from_stream_tail(said.as_bytes(), false);
+                let observed = usage::from_stream_tail(said.as_bytes(), usage::Shown::All);
                 assert!(observed.done && observed.usage.is_some(), "{said}");
                 assert!(Dialect::Responses.read_answer(said.as_bytes()).is_some());
                 answers += 1;

@@ -34,20 +34,26 @@ fn json_and_stream_answers_read_alike() {
         stream(&[item(&items[0]), item(&items[1]), done("[]")]),
         stream(&[delta("all "), delta("well"), done("[]")]),
     ] {
-        assert_eq!(read_answer(answer.as_bytes()).as_ref(), Some(&due), "{answer}");
+        assert_eq!(Dialect::Responses.read_answer(answer.as_bytes()).as_ref(), Some(&due), "{answer}");
     }
-    assert_eq!(read_answer(stream(&[delta("all "), delta("well")]).as_bytes()), None, "broken off");
+    assert_eq!(Dialect::Responses.read_answer(stream(&[delta("all "), delta("well")]).as_bytes()), None, "broken off");
 }
 
 #[test]
 fn failures_refusals_calls_and_cuts_are_no_summary() {
-    assert_eq!(read_answer(b"\xff\xfe"), None);
-    assert_eq!(read_answer(b""), None);
-    assert_eq!(read_answer(br#"{"error":{"message":"no"}}"#), None);
-    assert_eq!(read_answer(br#"{"status":"failed","error":{"code":"x"},"output":[]}"#), None);
-    assert_eq!(read_answer(stream(&[r#"{"type":"response.failed","response":{}}"#.into()]).as_bytes()), None);
-    assert_eq!(read_answer(stream(&[r#"{"type":"error","error":{"message":"no"}}"#.into()]).as_bytes()), None);
-    let read = |text: String| read_answer(text.as_bytes()).unwrap();
+    assert_eq!(Dialect::Responses.read_answer(b"\xff\xfe"), None);
+    assert_eq!(Dialect::Responses.read_answer(b""), None);
+    assert_eq!(Dialect::Responses.read_answer(br#"{"error":{"message":"no"}}"#), None);
+    assert_eq!(Dialect::Responses.read_answer(br#"{"status":"failed","error":{"code":"x"},"output":[]}"#), None);
+    assert_eq!(
+        Dialect::Responses.read_answer(stream(&[r#"{"type":"response.failed","response":{}}"#.into()]).as_bytes()),
+        None
+    );
+    assert_eq!(
+        Dialect::Responses.read_answer(stream(&[r#"{"type":"error","error":{"message":"no"}}"#.into()]).as_bytes()),
+        None
+    );
+    let read = |text: String| Dialect::Responses.read_answer(text.as_bytes()).unwrap();
     assert!(read(response("completed", r#"[{"type":"function_call","call_id":"a"}]"#)).called_tool);
     assert!(
         read(response("completed", r#"[{"type":"message","content":[{"type":"refusal","refusal":"no"}]}]"#)).refused
@@ -59,7 +65,8 @@ fn failures_refusals_calls_and_cuts_are_no_summary() {
 
 #[test]
 fn a_transcript_is_never_stored() {
-    let body: Value = serde_json::from_slice(&transcript_body("m", "p\n\"q\"")).unwrap();
+    let envelope = Envelope { model: Some("m".to_owned()), ..Envelope::default() };
+    let body: Value = serde_json::from_slice(&transcript_body(&envelope, "p\n\"q\"")).unwrap();
     assert_eq!(body, json!({"model": "m", "input": [{"role": "user", "content": "p\n\"q\""}], "store": false}));
 }
 

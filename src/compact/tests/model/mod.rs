@@ -55,6 +55,7 @@ pub fn strategies(choice: usize) -> Strategies {
         upstream: None,
         summary_prompt: None,
         offload_before_compact: !tight,
+        flush_before_compact: true,
     };
     Strategies {
         eviction: (!off(0)).then(|| EvictionSettings {
@@ -84,6 +85,8 @@ pub fn strategies(choice: usize) -> Strategies {
         observe: false,
         signed_thinking: SignedThinking::Kept,
         tools: None,
+        memory: None,
+        log: false,
     }
 }
 

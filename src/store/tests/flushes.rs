@@ -1,0 +1,113 @@
+//! What waits to be read for memory: queued with its summary, once a message, ended with its outcome.
+
+use super::*;
+use crate::memory::MemoryPath;
+
+const AGENT: &str = "codex";
+
+fn said(turns: &[Digest], texts: &[&str]) -> Option<Arc<Said>> {
+    let messages = turns.iter().copied().zip(texts.iter().map(|text| (*text).to_owned())).collect();
+    Some(Arc::new(Said { agent: AGENT.into(), messages }))
+}
+
+fn summary(turns: &[Digest], texts: &[&str]) -> Batch {
+    Batch { said: said(turns, texts), ..folding(turns, Level::Summary, "summary", Stage::Activated) }
+}
+
+async fn due(store: &Store, tenant: &Tenant, now: i64) -> Option<Flush> {
+    match store.waiting_flush(tenant, AGENT, now).await.unwrap() {
+        Waiting::Due(flush) => Some(flush),
+        Waiting::Nothing | Waiting::Until(_) => None,
+    }
+}
+
+fn day() -> MemoryPath {
+    "memory/2026-11-30.md".parse().unwrap()
+}
+
+#[tokio::test]
+async fn each_message_waits_once_also_in_forks_and_later_summaries() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 6);
+    f.commit(summary(&turns[..3], &["one", "two", "three"])).await.unwrap();
+    let mut fork = turns[..2].to_vec();
+    fork.extend(chain("fork", 2));
+    f.commit(summary(&fork, &["one", "two", "other", "more"])).await.unwrap();
+    f.commit(summary(&turns, &["one", "two", "three", "four", "five", "six"])).await.unwrap();
+    f.commit(summary(&turns, &["one", "two", "three", "four", "five", "six"])).await.unwrap();
+    let mut texts = Vec::new();
+    while let Some(flush) = due(&f.store, &f.tenant, 0).await {
+        texts.push(flush.text);
+        f.store.finish_flush((&f.tenant, AGENT), flush.id, None).await.unwrap();
+    }
+    assert_eq!(texts, ["one\n\ntwo\n\nthree", "other\n\nmore", "four\n\nfive\n\nsix"]);
+}
+
+#[tokio::test]
+async fn a_flush_ends_once_and_its_text_is_written_with_it() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 2);
+    f.commit(summary(&turns, &["one", "two"])).await.unwrap();
+    f.store.close().await;
+    // A kill before the outcome is written leaves the flush; a second worker may have it as well.
+    let (store, other) = (f.another().await, f.another().await);
+    let (mine, theirs) = (due(&store, &f.tenant, 0).await.unwrap(), due(&other, &f.tenant, 0).await.unwrap());
+    assert!(mine == theirs);
+    for store in [&store, &other] {
+        let to = Some((day(), "- fact\n".to_owned()));
+        store.finish_flush((&f.tenant, AGENT), mine.id, to).await.unwrap();
+    }
+    let file = store.memory_file(&f.tenant, AGENT, day()).await.unwrap().unwrap();
+    assert_eq!(file.content, "- fact\n");
+    assert!(store.waiting_flush(&f.tenant, AGENT, 0).await.unwrap() == Waiting::Nothing);
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_still_waits() {
+    let f = Fixture::new().await;
+    f.commit(summary(&chain("a", 1), &["one"])).await.unwrap();
+    f.store.append_memory(&f.tenant, AGENT, day(), &"x".repeat(MAX_FILE_BYTES)).await.unwrap();
+    let flush = due(&f.store, &f.tenant, 0).await.unwrap();
+    let to = Some((day(), "- fact\n".to_owned()));
+    assert_eq!(f.store.finish_flush((&f.tenant, AGENT), flush.id, to).await, Err(MemoryError::FileFull));
+    assert!(due(&f.store, &f.tenant, 0).await.unwrap() == flush);
+    f.store.delay_flush((&f.tenant, AGENT), flush.id, 100).await.unwrap();
+    assert!(f.store.waiting_flush(&f.tenant, AGENT, 99).await.unwrap() == Waiting::Until(100));
+    assert_eq!(due(&f.store, &f.tenant, 100).await.unwrap().attempts, 1);
+}
+
+#[tokio::test]
+async fn flushes_are_their_tenants_and_agents_own() {
+    let f = Fixture::new().await;
+    let other = f.store.tenant(&[b"other"]);
+    let turns = chain("a", 1);
+    f.commit(summary(&turns, &["one"])).await.unwrap();
+    let flush = due(&f.store, &f.tenant, 0).await.unwrap();
+    assert!(due(&f.store, &other, 0).await.is_none());
+    for (tenant, agent) in [(&other, AGENT), (&f.tenant, "another")] {
+        let to = Some((day(), "- fact\n".to_owned()));
+        assert_eq!(f.store.finish_flush((tenant, agent), flush.id, to).await, Ok(0));
+        assert_eq!(f.store.memory_files(tenant, agent).await.unwrap(), []);
+    }
+    f.store.commit(&other, summary(&turns, &["one"])).await.unwrap();
+    assert!(due(&f.store, &other, 0).await.is_some(), "the same words of another tenant");
+}
+
+#[tokio::test]
+async fn a_long_conversation_waits_in_parts_and_goes_with_its_session() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 12);
+    let text = "x".repeat(16 << 10);
+    f.commit(summary(&turns, &[text.as_str(); 12])).await.unwrap();
+    let mut parts = 0;
+    while let Some(flush) = due(&f.store, &f.tenant, 0).await {
+        assert!(flush.text.len() <= 48 << 10);
+        parts += 1;
+        f.store.delay_flush((&f.tenant, AGENT), flush.id, 1).await.unwrap();
+    }
+    assert_eq!(parts, 6);
+    f.store.sweep_at(i64::MAX / 2).await;
+    assert!(f.store.waiting_flush(&f.tenant, AGENT, 1).await.unwrap() == Waiting::Nothing);
+    f.commit(summary(&turns, &["x"; 12])).await.unwrap();
+    assert!(due(&f.store, &f.tenant, 0).await.is_some(), "nothing of it is remembered");
+}
