@@ -220,17 +220,12 @@ impl<'o> Caller<'o> {
         if settings.is_some_and(|settings| settings.model.is_some()) || index != origin.index {
             envelope.model = Some(model);
         }
+        // Elsewhere a header says it.
         if index != origin.index {
             envelope.version = None;
         }
-        Self {
-            origin,
-            index,
-            dialect,
-            envelope,
-            room,
-            template: settings.and_then(|settings| settings.summary_prompt.clone()),
-        }
+        let template = settings.and_then(|settings| settings.summary_prompt.clone());
+        Self { origin, index, dialect, envelope, room, template }
     }
 
     /// One call with `prompt` as its only message.
