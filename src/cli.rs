@@ -5,6 +5,7 @@ mod compact;
 mod demo;
 mod evicted;
 mod health;
+mod memory;
 mod serve;
 mod sessions;
 
@@ -55,6 +56,9 @@ enum Command {
     Compact(CompactArgs),
     /// Print a text that was removed from a conversation.
     Evicted(EvictedArgs),
+    /// Show, export or import the files of long-term memory.
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Run a scripted agent through the proxy against an embedded provider: no key, no network.
     Demo(DemoArgs),
     /// List, show, search and export the session log.
@@ -247,6 +251,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Check) => check::run(&config),
         Some(Command::Compact(args)) => compact::run(config, args),
         Some(Command::Evicted(args)) => evicted::run(config, &args),
+        Some(Command::Memory(command)) => memory::run(config, &command),
         Some(Command::Demo(args)) => demo::run(config, args),
         Some(Command::Sessions(args)) => sessions::run(config, &args),
         Some(Command::Health(args)) => health::run(args.admin.unwrap_or(config.server.admin_listen)),
@@ -301,6 +306,10 @@ mod tests {
         for line in [
             "demo",
             "demo --api responses",
+            "memory show",
+            "memory show --agent a memory/2026-11-30.md",
+            "memory export --to folder",
+            "memory import folder --agent a",
             "health",
             "health --admin 127.0.0.1:1",
             "compact --api messages",
@@ -326,6 +335,10 @@ mod tests {
             "sessions show",
             "sessions show 0011",
             "sessions export ../x",
+            "memory",
+            "memory show ../MEMORY.md",
+            "memory show --tenant a",
+            "memory import",
             "health --admin localhost",
             "health --admin 127.0.0.1:1 --config f.toml",
             "--log-format xml demo",

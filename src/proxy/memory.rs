@@ -293,7 +293,7 @@ impl Keeper<'_> {
     async fn merge(&self, caller: &Caller<'_>, plan: Plan) -> Result<(), Failed> {
         let most = self.settings.max_tokens;
         let answer = self.ask(caller, &consolidate::prompt(&plan, most, Day::of(now()))).await?;
-        let tokens = self.origin.tokens.clone();
+        let tokens = self.origin.tokens;
         let judge = move || {
             let count = |text: &str| tokens.count_text(text) as usize;
             let curated = consolidate::curated(&answer.text, finish_of(&answer), &plan, (most, &count));

@@ -119,7 +119,16 @@ const HISTORY: Definition = Definition {
         AGENT,
         optional("sessionId", Kind::Text, "Which session: an id from session_list. Default: this conversation."),
         optional("lastN", Kind::Count(1), "How many messages. Default 20."),
-        optional("before", Kind::Count(0), "Only messages before this position, as an earlier page gave it."),
+        optional(
+            "before",
+            Kind::Count(1),
+            "Only messages with smaller numbers, as an earlier page or a hit gave them.",
+        ),
+        optional(
+            "char_offset",
+            Kind::Count(0),
+            "Characters to skip in the latest of these messages. Only to go on inside a very long one. Default 0.",
+        ),
     ],
     example: r#"{"lastN": 10}"#,
 };
@@ -292,5 +301,15 @@ mod tests {
         assert_eq!(names(Enabled::default()), ["read_evicted"]);
         assert_eq!(names(Enabled { memory: true, sessions: false }).len(), 4);
         assert_eq!(names(Enabled { memory: true, sessions: true }).len(), Tool::ALL.len());
+    }
+
+    #[test]
+    fn the_document_names_every_tool_with_its_parameters() {
+        let document = include_str!("../../docs/recall.md");
+        for tool in Tool::ALL {
+            let names: Vec<String> = tool.definition().parameters.iter().map(|p| format!("`{}`", p.name)).collect();
+            let row = format!("| `{}` | {} | ", tool.name(), names.join(", "));
+            assert!(document.contains(&row), "{row}");
+        }
     }
 }

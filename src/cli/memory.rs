@@ -1,0 +1,276 @@
+//! `memory`: the files of long-term memory, shown, taken out and put in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use super::Failure;
+use crate::config::{Config, TenantRule};
+use crate::memory::day::stamp;
+use crate::memory::save::tidy;
+use crate::memory::{MemoryFile, MemoryPath};
+use crate::store::{Limits, MAX_FILE_BYTES, MemoryEntry, Rewrite, Store, Tenant};
+
+/// `memory`: what to do.
+#[derive(Debug, Clone, Subcommand)]
+pub enum MemoryCommand {
+    /// List the memory files, or print one.
+    Show(ShowArgs),
+    /// Write an agent's memory files into a folder, or all that are selected as JSON to stdout.
+    Export(ExportArgs),
+    /// Put memory files in place: from a folder of such files, or from JSON as `export` writes it.
+    Import(ImportArgs),
+}
+
+/// Whose files.
+#[derive(Debug, Clone, Args)]
+pub struct Owner {
+    /// The tenant, as `memory show` lists it [default: the only one there is].
+    #[arg(long, value_name = "ID", value_parser = tenant)]
+    pub tenant: Option<Tenant>,
+    /// The agent [default: the only one there is].
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+}
+
+/// `memory show`.
+#[derive(Debug, Clone, Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    pub owner: Owner,
+    /// Print this file, such as MEMORY.md.
+    #[arg(value_name = "PATH")]
+    pub path: Option<MemoryPath>,
+}
+
+/// `memory export`.
+#[derive(Debug, Clone, Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub owner: Owner,
+    /// A folder, which is made if it is not there.
+    #[arg(long, value_name = "FOLDER")]
+    pub to: Option<PathBuf>,
+}
+
+/// `memory import`.
+#[derive(Debug, Clone, Args)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    pub owner: Owner,
+    /// A folder with MEMORY.md and memory/, or a JSON file.
+    #[arg(value_name = "FOLDER|FILE")]
+    pub from: PathBuf,
+}
+
+/// One file in JSON.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exported {
+    tenant: String,
+    agent: String,
+    path: String,
+    /// Bytes that MEMORY.md has taken in.
+    merged: usize,
+    content: String,
+}
+
+/// A file to be put in place.
+struct Incoming {
+    tenant: Tenant,
+    agent: String,
+    path: MemoryPath,
+    merged: usize,
+    content: String,
+}
+
+fn tenant(hex: &str) -> Result<Tenant, String> {
+    // Tenants are shown as ids of texts are.
+    hex.parse::<crate::compact::TextId>().map(|id| Tenant(id.0)).map_err(|error| error.to_string())
+}
+
+fn hex(tenant: &Tenant) -> String {
+    tenant.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn failure(error: &dyn std::fmt::Display) -> Failure {
+    Failure::Runtime(error.to_string())
+}
+
+/// Works on the configured state file, also while an instance serves from it.
+pub fn run(config: Config, command: &MemoryCommand) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
+    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
+    runtime.block_on(async {
+        let store = Store::open(&config.state.url, limits).await.map_err(|e| failure(&e))?;
+        let desk = Desk { store: Arc::clone(&store), config };
+        let done = match command {
+            MemoryCommand::Show(args) => desk.show(args).await,
+            MemoryCommand::Export(args) => desk.export(args).await,
+            MemoryCommand::Import(args) => desk.import(args).await,
+        };
+        store.close().await;
+        done
+    })
+}
+
+struct Desk {
+    store: Arc<Store>,
+    config: Config,
+}
+
+impl Desk {
+    /// What there is of the owner, or of all.
+    async fn entries(&self, owner: &Owner) -> Result<Vec<MemoryEntry>, Failure> {
+        let mut entries = self.store.memory_entries().await.map_err(|e| failure(&e))?;
+        entries.retain(|entry| {
+            owner.tenant.is_none_or(|tenant| tenant == entry.tenant)
+                && owner.agent.as_ref().is_none_or(|agent| *agent == entry.agent)
+        });
+        Ok(entries)
+    }
+
+    async fn file(&self, entry: &MemoryEntry) -> Result<MemoryFile, Failure> {
+        let file = self.store.memory_file(&entry.tenant, &entry.agent, entry.path).await.map_err(|e| failure(&e))?;
+        file.ok_or_else(|| Failure::Runtime(format!("{} is not there any more", entry.path)))
+    }
+
+    async fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
+        let mut entries = self.entries(&args.owner).await?;
+        let Some(path) = args.path else {
+            let line = |entry: &MemoryEntry| {
+                let MemoryEntry { tenant, agent, path, bytes, updated } = entry;
+                format!("{} {agent} {path} {bytes} bytes {}\n", hex(tenant), stamp(*updated))
+            };
+            return super::print(entries.iter().map(line).collect::<String>().as_bytes());
+        };
+        entries.retain(|entry| entry.path == path);
+        match entries.as_slice() {
+            [] => Err(Failure::Runtime(format!("there is no {path} in {}", self.config.state.url))),
+            [entry] => super::print(self.file(entry).await?.content.as_bytes()),
+            _ => Err(Failure::Runtime(format!("several agents have a {path}: name one with --tenant and --agent"))),
+        }
+    }
+
+    async fn export(&self, args: &ExportArgs) -> Result<(), Failure> {
+        let entries = self.entries(&args.owner).await?;
+        let Some(folder) = &args.to else {
+            let mut all = Vec::new();
+            for entry in &entries {
+                let MemoryFile { path, content, merged, .. } = self.file(entry).await?;
+                let (tenant, agent) = (hex(&entry.tenant), entry.agent.clone());
+                all.push(Exported { tenant, agent, path: path.to_string(), merged, content });
+            }
+            let json = serde_json::to_string_pretty(&all).map_err(|e| failure(&e))?;
+            return super::print(format!("{json}\n").as_bytes());
+        };
+        let (tenant, agent) = only(&entries)?;
+        for entry in entries.iter().filter(|entry| (entry.tenant, entry.agent.as_str()) == (tenant, agent)) {
+            let path = folder.join(entry.path.to_string());
+            let content = self.file(entry).await?.content;
+            let written =
+                std::fs::create_dir_all(path.parent().unwrap_or(folder)).and_then(|()| std::fs::write(&path, content));
+            written.map_err(|error| Failure::Runtime(format!("cannot write {}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// All files are looked at before the first is written.
+    async fn import(&self, args: &ImportArgs) -> Result<(), Failure> {
+        let files = if args.from.is_dir() { self.of_folder(args).await? } else { of_json(args)? };
+        for file in &files {
+            let Incoming { tenant, agent, path, merged, content } = file;
+            let there = self.store.memory_file(tenant, agent, *path).await.map_err(|e| failure(&e))?;
+            let expected = there.map_or(0, |file| file.version);
+            let rewrite = Rewrite { content: content.clone(), expected, merged: vec![(*path, *merged)] };
+            let written = self.store.replace_memory(tenant, agent, *path, rewrite).await;
+            written.map_err(|error| Failure::Runtime(format!("{path} of {agent}: {error}")))?;
+        }
+        super::print(format!("{} files\n", files.len()).as_bytes())
+    }
+
+    async fn of_folder(&self, args: &ImportArgs) -> Result<Vec<Incoming>, Failure> {
+        let (tenant, agent) = self.owner(&args.owner).await?;
+        let mut files = Vec::new();
+        for name in names(&args.from).map_err(|error| unreadable(&args.from, &error))? {
+            let path = args.from.join(&name);
+            let content = std::fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
+            files.push(checked((tenant, agent.clone()), &name, &content, 0)?);
+        }
+        if files.is_empty() {
+            return Err(Failure::Runtime(format!("{} holds no memory files", args.from.display())));
+        }
+        Ok(files)
+    }
+
+    /// Whose files those of a folder become.
+    async fn owner(&self, owner: &Owner) -> Result<(Tenant, String), Failure> {
+        let entries = self.entries(owner).await?;
+        let single = (self.config.state.tenant == TenantRule::Single).then(|| self.store.tenant(&[b"single"]));
+        match (owner.tenant.or(single), &owner.agent) {
+            (Some(tenant), Some(agent)) => Ok((tenant, agent.clone())),
+            (tenant, agent) => {
+                let (only_tenant, only_agent) = only(&entries)?;
+                Ok((tenant.unwrap_or(only_tenant), agent.clone().unwrap_or_else(|| only_agent.to_owned())))
+            }
+        }
+    }
+}
+
+/// The one tenant and agent that all entries belong to.
+fn only(entries: &[MemoryEntry]) -> Result<(Tenant, &str), Failure> {
+    let owner = |entry: &'_ MemoryEntry| (entry.tenant, entry.agent.clone());
+    match entries {
+        [] => Err(Failure::Runtime("nobody has a memory yet: name --tenant and --agent".to_owned())),
+        [first, rest @ ..] if rest.iter().all(|entry| owner(entry) == owner(first)) => Ok((first.tenant, &first.agent)),
+        _ => Err(Failure::Runtime("several agents have a memory: name one with --tenant and --agent".to_owned())),
+    }
+}
+
+/// Names of the memory files in a folder; what has another name is not looked at.
+fn names(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for below in ["", "memory/", "memory/archive/"] {
+        let folder = folder.join(below);
+        if !folder.is_dir() {
+            continue;
+        }
+        for entry in std::fs::read_dir(folder)? {
+            let name = format!("{below}{}", entry?.file_name().to_string_lossy());
+            if name.parse::<MemoryPath>().is_ok() {
+                names.push(name);
+            }
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn of_json(args: &ImportArgs) -> Result<Vec<Incoming>, Failure> {
+    let bytes = std::fs::read(&args.from).map_err(|error| unreadable(&args.from, &error))?;
+    let all: Vec<Exported> = serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::Runtime(format!("{} is no export: {error}", args.from.display())))?;
+    let file = |file: &Exported| {
+        let named = tenant(&file.tenant).map_err(Failure::Runtime);
+        let tenant = args.owner.tenant.map_or(named, Ok)?;
+        let agent = args.owner.agent.clone().unwrap_or_else(|| file.agent.clone());
+        checked((tenant, agent), &file.path, &file.content, file.merged)
+    };
+    all.iter().map(file).collect()
+}
+
+fn checked((tenant, agent): (Tenant, String), path: &str, content: &str, merged: usize) -> Result<Incoming, Failure> {
+    let at = path.parse().map_err(|error| Failure::Runtime(format!("{path:?}: {error}")))?;
+    let content = tidy(content);
+    if content.len() > MAX_FILE_BYTES {
+        return Err(Failure::Runtime(format!("{path} has more than {MAX_FILE_BYTES} bytes")));
+    }
+    let merged = if content.is_char_boundary(merged) { merged } else { 0 };
+    Ok(Incoming { tenant, agent, path: at, merged, content })
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Runtime(format!("cannot read {}: {error}", path.display()))
+}
