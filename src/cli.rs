@@ -7,6 +7,7 @@ mod evicted;
 mod health;
 mod memory;
 mod serve;
+mod sessions;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,6 +21,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use crate::compact::TextId;
 use crate::config::{Config, Problems};
 use crate::demo::request::Api;
+use crate::store::log::SessionId;
 use crate::telemetry::subscriber::LogFormat;
 use crate::wire::Dialect;
 
@@ -59,6 +61,8 @@ enum Command {
     Memory(memory::MemoryCommand),
     /// Run a scripted agent through the proxy against an embedded provider: no key, no network.
     Demo(DemoArgs),
+    /// List, show, search and export the session log.
+    Sessions(SessionsArgs),
     /// Ask the local instance whether it is ready; for probes.
     Health(HealthArgs),
 }
@@ -112,6 +116,55 @@ pub enum Unit {
     Lines,
     /// Unicode characters.
     Chars,
+}
+
+/// `sessions`: what of the log.
+#[derive(Debug, Clone, Args)]
+pub struct SessionsArgs {
+    #[command(subcommand)]
+    pub command: SessionsCommand,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum SessionsCommand {
+    /// List sessions, those used last first.
+    List {
+        /// Only this agent's.
+        #[arg(long)]
+        agent: Option<String>,
+        /// At most this many.
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show a session's latest messages.
+    Show {
+        /// 32 lower-case hex digits, as `list` shows them.
+        session: SessionId,
+        /// At most this many messages.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        last: usize,
+        /// Only messages with smaller numbers.
+        #[arg(long, value_name = "NUMBER")]
+        before: Option<u32>,
+        /// At most this many characters of each message.
+        #[arg(long, value_name = "N", default_value_t = 2_000)]
+        chars: usize,
+    },
+    /// Find messages by words and identifiers.
+    Search {
+        query: String,
+        /// Only in this session.
+        #[arg(long)]
+        session: Option<SessionId>,
+        /// At most this many hits.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        max: usize,
+    },
+    /// Write a session's messages, complete, one JSON object a line.
+    Export {
+        /// 32 lower-case hex digits, as `list` shows them.
+        session: SessionId,
+    },
 }
 
 /// `health`: which instance.
@@ -200,6 +253,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Evicted(args)) => evicted::run(config, &args),
         Some(Command::Memory(command)) => memory::run(config, &command),
         Some(Command::Demo(args)) => demo::run(config, args),
+        Some(Command::Sessions(args)) => sessions::run(config, &args),
         Some(Command::Health(args)) => health::run(args.admin.unwrap_or(config.server.admin_listen)),
     }
 }
@@ -260,6 +314,10 @@ mod tests {
             "health --admin 127.0.0.1:1",
             "compact --api messages",
             &format!("evicted {id}"),
+            "sessions list --agent codex --limit 5",
+            "sessions search two",
+            &format!("sessions show {id} --last 3 --before 9"),
+            &format!("sessions export {id}"),
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
@@ -277,6 +335,10 @@ mod tests {
             "memory show ../MEMORY.md",
             "memory show --tenant a",
             "memory import",
+            "sessions",
+            "sessions show",
+            "sessions show 0011",
+            "sessions export ../x",
             "health --admin localhost",
             "health --admin 127.0.0.1:1 --config f.toml",
             "--log-format xml demo",

@@ -50,6 +50,7 @@ pub fn start(config: Config, store: Option<Arc<Store>>) -> Result<Running, Failu
         metrics: Box::new(move || {
             if let Some(store) = &store {
                 measured.metrics.store(store.health(), store.queued(), store.dropped_notes());
+                measured.metrics.log_dropped(store.dropped_messages());
             }
             measured.metrics.buffered(measured.budget.used());
             measured.metrics.render()

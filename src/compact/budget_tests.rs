@@ -62,6 +62,7 @@ fn all() -> Strategies {
         signed_thinking: SignedThinking::Kept,
         tools: None,
         memory: None,
+        log: false,
     }
 }
 
@@ -185,6 +186,7 @@ prop_compose! {
             signed_thinking: SignedThinking::Kept,
             tools: None,
             memory: None,
+            log: false,
         }
     }
 }

@@ -138,6 +138,8 @@ pub struct Strategies {
     /// What the model itself may read back, and how.
     pub tools: Option<ToolSettings>,
     pub memory: Option<MemorySettings>,
+    /// Every message that is seen goes to the session log.
+    pub log: bool,
 }
 
 /// What becomes of signed thinking behind a change (A27).
@@ -313,11 +315,16 @@ impl Config {
         self.sections.memory.is_on() || self.policies.iter().any(Policy::remembers)
     }
 
+    /// Whether any request may be logged.
+    pub fn logs(&self) -> bool {
+        self.strategies.log || !self.policies.is_empty()
+    }
+
     /// Whether any strategy may have a say in any request; else there is no state.
     pub fn compacts(&self) -> bool {
-        let Strategies { eviction, truncate, prune, compaction, memory, .. } = &*self.strategies;
+        let Strategies { eviction, truncate, prune, compaction, memory, log, .. } = &*self.strategies;
         let base = eviction.is_some() || truncate.is_some() || prune.is_some() || compaction.is_some();
-        let base = base || memory.is_some();
+        let base = base || memory.is_some() || *log;
         base || !self.policies.is_empty()
     }
 }

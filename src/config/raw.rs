@@ -173,6 +173,11 @@ tables! {
         prefix_mismatch: SignedThinking,
     }
 
+    /// `[sessions]`
+    SessionKeys {
+        log: bool,
+    }
+
     /// `[tools]`
     ToolKeys {
         inject: Inject,
@@ -223,6 +228,7 @@ pub struct Sections {
     pub anthropic: Section<AnthropicKeys>,
     pub tools: Section<ToolKeys>,
     pub memory: Section<MemoryKeys>,
+    pub sessions: Section<SessionKeys>,
     /// Policies only.
     pub mode: Option<Set<Mode>>,
 }
@@ -246,7 +252,7 @@ pub struct RawConfig {
 }
 
 /// The names of the strategies' sections.
-pub const SECTIONS: [&str; 8] = [
+pub const SECTIONS: [&str; 9] = [
     "tool_result_eviction",
     "truncate_args",
     "prune",
@@ -255,6 +261,7 @@ pub const SECTIONS: [&str; 8] = [
     "anthropic",
     "tools",
     "memory",
+    "sessions",
 ];
 
 /// The other tables at the file's top level.
@@ -289,6 +296,7 @@ impl Sections {
             anthropic: self.anthropic.over(&base.anthropic),
             tools: self.tools.over(&base.tools),
             memory: self.memory.over(&base.memory),
+            sessions: self.sessions.over(&base.sessions),
             mode: self.mode.clone().or_else(|| base.mode.clone()),
         }
     }
@@ -303,6 +311,7 @@ impl Sections {
             "anthropic" => self.anthropic.read(entry, problems),
             "tools" => self.tools.read(entry, problems),
             "memory" => self.memory.read(entry, problems),
+            "sessions" => self.sessions.read(entry, problems),
             _ => {}
         }
     }
@@ -318,6 +327,7 @@ impl Sections {
             "anthropic" => self.anthropic.on = off,
             "tools" => self.tools.on = off,
             "memory" => self.memory.on = off,
+            "sessions" => self.sessions.on = off,
             _ => {}
         }
     }

@@ -46,6 +46,7 @@ pub fn strategies_of(sections: &Sections) -> Strategies {
         recovery: compaction.is_some() && or(&sections.recovery.on, true) && or(&sections.recovery.keys.enabled, true),
         compaction,
         memory: of(&sections.memory, memory),
+        log: of(&sections.sessions, |keys| or(&keys.log, true)).unwrap_or_default(),
         observe: given(&sections.mode) == Some(Mode::Observe),
         signed_thinking: of(&sections.anthropic, |keys| or(&keys.prefix_mismatch, SignedThinking::Kept))
             .unwrap_or_default(),

@@ -7,7 +7,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys,
-    Section, Sections, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    Section, Sections, ServerKeys, SessionKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
 use super::value::{ReadableFile, Set, Value};
@@ -66,6 +66,9 @@ impl Config {
         }
         if let Some(settings) = &strategies.memory {
             table(f, "\n[memory]", &memory(settings))?;
+        }
+        if self.sections.sessions.is_on() {
+            table(f, "\n[sessions]", &SessionKeys { log: set(strategies.log) })?;
         }
         Ok(())
     }
@@ -203,7 +206,8 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
         header: maybe(header),
     };
     writeln!(f, "\n[[policy]]\nmatch = {}", matches.show())?;
-    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, memory, mode } = &policy.sections;
+    let Sections { eviction, truncate, prune, compaction, recovery, anthropic, tools, memory, sessions, mode } =
+        &policy.sections;
     if let Some(mode) = mode {
         writeln!(f, "mode = {}", mode.value.show())?;
     }
@@ -214,7 +218,8 @@ fn policy(f: &mut fmt::Formatter<'_>, policy: &Policy) -> fmt::Result {
     override_of(f, "overflow_recovery", recovery)?;
     override_of(f, "anthropic", anthropic)?;
     override_of(f, "tools", tools)?;
-    override_of(f, "memory", memory)
+    override_of(f, "memory", memory)?;
+    override_of(f, "sessions", sessions)
 }
 
 fn override_of<K: Keys + Value>(f: &mut fmt::Formatter<'_>, name: &str, section: &Section<K>) -> fmt::Result {

@@ -8,12 +8,14 @@ use std::collections::BTreeSet;
 
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, OTHERS, PruneKeys,
-    RecoveryKeys, SECTIONS, ServerKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
+    RecoveryKeys, SECTIONS, ServerKeys, SessionKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys,
+    WindowKeys,
 };
 use super::*;
 
 /// All strategies on, by their defaults.
-const ALL_ON: &str = "[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]\n[overflow_recovery]\n[tools]\n";
+const ALL_ON: &str =
+    "[tool_result_eviction]\n[truncate_args]\n[prune]\n[compaction]\n[overflow_recovery]\n[tools]\n[sessions]\n";
 
 fn parse(text: &str) -> Config {
     Config::parse(text, &|_| None).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
@@ -81,6 +83,7 @@ fn the_shipped_file_names_every_key_and_no_other() {
         AnthropicKeys::NAMES,
         ToolKeys::NAMES,
         MemoryKeys::NAMES,
+        SessionKeys::NAMES,
         WindowKeys::NAMES,
         MatchKeys::NAMES,
         HeaderKeys::NAMES,
@@ -113,7 +116,7 @@ fn every_combination_of_sections_stands_for_itself() {
             assert!(problems(&text).to_string().contains("overflow_recovery: needs [compaction]"), "{text}");
             continue;
         }
-        if is_on(6) && !is_on(7) && !(0..4).any(is_on) {
+        if is_on(6) && !is_on(7) && !is_on(8) && !(0..4).any(is_on) {
             assert!(problems(&text).to_string().contains("tools: has nothing to read"), "{text}");
             continue;
         }
@@ -129,6 +132,7 @@ fn every_combination_of_sections_stands_for_itself() {
             signed_thinking: SignedThinking::Kept,
             tools: all.tools.clone().filter(|_| is_on(6)),
             memory: parse("[memory]").strategies.memory.clone().filter(|_| is_on(7)),
+            log: is_on(8),
         };
         assert_eq!(*config.strategies, expected, "{text}");
         assert_same(&parse(&config.to_string()), &config);

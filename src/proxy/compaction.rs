@@ -14,6 +14,7 @@ use super::chains::{Chains, Recorder, is_recorded};
 use super::encoding::Encoding;
 use super::intake::decoded;
 use super::jobs::{Jobs, Made};
+use super::journal::{Journal, Ticket};
 use super::laid::{known_with, lay};
 use super::memory::{self, Memories};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
@@ -44,8 +45,17 @@ const COUNTED_INLINE: usize = 4 * 1024;
 pub enum Looked {
     Read(Box<Work>),
     /// It goes out as it is, and only an answer that is an error makes it worth
-    /// [another look](Compactor::look_back). Its response may be one to record.
-    Unread(Option<Recorder>),
+    /// [another look](Compactor::look_back).
+    Unread(Seen),
+}
+
+/// What is to see the response to a body that goes out unread.
+#[derive(Default)]
+pub struct Seen {
+    /// It may be one to record.
+    pub recorder: Option<Recorder>,
+    /// It may be one to log.
+    pub ticket: Option<Ticket>,
 }
 
 /// What compaction keeps across requests; shared by all shards.
@@ -60,6 +70,8 @@ pub struct Compactor {
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) chains: Arc<Chains>,
+    /// `None`: nothing is logged.
+    pub journal: Option<Arc<Journal>>,
     /// Decoding, reading and planning off the event loops.
     pub(super) workers: Workers,
     /// How long a request that would overflow waits for its summary.
@@ -69,9 +81,12 @@ pub struct Compactor {
 
 impl Compactor {
     pub fn new(config: &Config, store: Arc<Store>) -> Self {
+        let memo = Arc::new(Memo::new(DEFAULT_BYTES));
+        let journal = config.logs().then(|| Journal::start(&store, &memo)).flatten();
         Self {
             store,
-            memo: Arc::new(Memo::new(DEFAULT_BYTES)),
+            memo,
+            journal,
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
@@ -87,13 +102,13 @@ impl Compactor {
 
     /// Looks at a body that was taken in.
     pub async fn look(&self, mut incoming: Incoming<'_>) -> Looked {
-        let Some(body) = self.decode(&mut incoming).await else { return Looked::Unread(None) };
-        let Some(identity) = self.identify(&incoming) else { return Looked::Unread(None) };
+        let Some(body) = self.decode(&mut incoming).await else { return Looked::Unread(Seen::default()) };
+        let Some(identity) = self.identify(&incoming) else { return Looked::Unread(Seen::default()) };
         match self.passage(&incoming, &identity) {
-            Passage::Unread(recorder) => Looked::Unread(recorder),
+            Passage::Unread(recorder) => Looked::Unread(Seen { recorder, ticket: self.offer(&incoming, &identity) }),
             Passage::Read => match Box::pin(self.rewritten(&incoming, &body, identity)).await {
                 Some(work) => Looked::Read(Box::new(work)),
-                None => Looked::Unread(None),
+                None => Looked::Unread(Seen::default()),
             },
         }
     }
@@ -124,6 +139,7 @@ impl Compactor {
         // What was only counted was never forwarded.
         if origin.errand != Errand::Count {
             self.remember(&identity, (&conversation, &chain), work.known.seen);
+            work.ticket = self.offer(incoming, &identity);
         }
         memory::begin(self, &origin);
         work.bound();
@@ -175,6 +191,7 @@ impl Compactor {
             may_overflow: false,
             drops_blocks: false,
             recorder,
+            ticket: None,
             origin,
         };
         Some((work, chain))
@@ -189,6 +206,12 @@ impl Compactor {
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         self.remember(&identity, (&conversation, &chain), 0);
+        let _ = self.offer(&incoming, &identity);
+    }
+
+    /// Hands a request to the session log.
+    fn offer(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Ticket> {
+        self.journal.as_ref()?.offer(incoming, identity)
     }
 
     /// What went whole is remembered, but nothing is written for a mere claim. `seen`: leading items of which

@@ -39,8 +39,10 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
     let (counted, proof) = (Counted::by(&origin), origin.proof);
     let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
+    let dialect = origin.dialect;
     drop(origin);
-    let recorder = work.recorder.take();
+    let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
+    let listener = ticket.zip(compactor.journal.as_ref()).map(|(ticket, journal)| journal.listen(ticket, dialect));
     let watch = Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
@@ -59,7 +61,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
             compactor.store.learn_window(&key, window);
         }
     });
-    Some(watch.recorded_by(recorder))
+    Some(watch.recorded_by(recorder).heard_by(listener))
 }
 
 /// Whose estimates a count of the provider's corrects.

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::Proxy;
 use super::agent::agent;
 use super::budget::Permit;
+use super::identity::Names;
 use super::reply::{self, ReplyBody};
 use super::tenant::{self, Asker, Proof};
 use crate::config::TenantRule;
@@ -22,6 +23,7 @@ use crate::store::{Store, Tenant};
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::mcp::{self, Hosts, MAX_MESSAGE};
+use crate::tools::sessions::View;
 
 /// Where it is served.
 pub const PATH: &str = "/_compactproxy/mcp";
@@ -51,9 +53,15 @@ where
         return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, BUSY, "the proxy's buffers are full: try again later"));
     }
     let hosts = if proxy.config.server.listen.ip().is_loopback() { Hosts::Local } else { Hosts::Any };
-    let agent = agent(request.headers());
-    let caller = Caller { home: home(&reading.store, &tenants).await, tenants, agent };
-    let enabled = Enabled { memory: proxy.config.strategies.memory.is_some(), ..Enabled::default() };
+    let home = home(&reading.store, &tenants).await;
+    // Nobody's session is empty, whatever its name.
+    let tenant = home.unwrap_or_else(|| reading.store.tenant(&[b"nobody"]));
+    let names = Names::of_headers(request.headers());
+    let session = names.own_session(&reading.store, &tenant).map(|session| session.id);
+    let view = View::of(settings.scope, &names.agent, session, None);
+    let caller = Caller { tenants, home, agent: agent(request.headers()), view };
+    let strategies = &proxy.config.strategies;
+    let enabled = Enabled { sessions: strategies.log, memory: strategies.memory.is_some() };
     let tools = Toolbox::new(reading, caller, enabled, settings.page_chars);
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
     Some(match answer {

@@ -13,8 +13,10 @@ pub mod encoding;
 pub mod headers;
 pub mod hold;
 pub mod holding;
+pub mod identity;
 pub mod intake;
 pub mod jobs;
+pub mod journal;
 pub mod laid;
 pub mod learning;
 pub mod local;
@@ -58,7 +60,7 @@ use tokio_util::task::TaskTracker;
 use self::body::SendBody;
 use self::budget::Budget;
 use self::chains::Beginning;
-use self::compaction::{Compactor, Looked};
+use self::compaction::{Compactor, Looked, Seen};
 use self::dial::{Dialing, SystemRoots};
 use self::headers::BodyHeaders;
 use self::hold::HOLD_TIME;
@@ -295,8 +297,8 @@ impl Exchange<'_> {
         record.stage(Stage::Intake);
         let mut work = match self.work(&parts, &intake, look).await {
             Looked::Read(work) => work,
-            Looked::Unread(recorder) if look == Look::Rewrite => {
-                return self.unread(parts, &intake, (recorder, record)).await;
+            Looked::Unread(seen) if look == Look::Rewrite => {
+                return self.unread(parts, &intake, (seen, record)).await;
             }
             Looked::Unread(_) => {
                 let request = Request::from_parts(parts, intake.original());
@@ -323,7 +325,7 @@ impl Exchange<'_> {
                 Look::Away => {}
             }
         }
-        Looked::Unread(None)
+        Looked::Unread(Seen::default())
     }
 
     /// A body that was taken in, as compaction takes it. `None`: it is in no dialect.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::chains::Recorder;
 use super::encoding::{Decoder, Encoding};
+use super::journal::Listener;
 use crate::wire::usage::Shown;
 
 /// How much of an answer's end is kept.
@@ -35,6 +36,7 @@ pub struct Tail {
 pub struct Watch {
     tail: Tail,
     recorder: Option<Recorder>,
+    listener: Option<Listener>,
     /// `None`: not encoded.
     decoder: Option<Decoder>,
     on_end: Box<dyn FnOnce(Ending, Tail) + Send>,
@@ -68,15 +70,18 @@ impl Watch {
     /// `on_end` runs on the shard's thread: it may parse the tail, nothing longer.
     pub fn new(encoding: Encoding, on_end: impl FnOnce(Ending, Tail) + Send + 'static) -> Box<Self> {
         let decoder = Decoder::new(encoding, DECODED_BYTES);
-        Box::new(Self { tail: Tail::default(), recorder: None, decoder, on_end: Box::new(on_end) })
+        Box::new(Self { tail: Tail::default(), recorder: None, listener: None, decoder, on_end: Box::new(on_end) })
     }
 
     pub fn see(&mut self, data: &Bytes) {
-        let Self { tail, recorder, decoder, .. } = self;
+        let Self { tail, recorder, listener, decoder, .. } = self;
         let mut see = |decoded: &[u8]| {
             tail.push(decoded);
             if let Some(recorder) = recorder {
                 recorder.see(decoded);
+            }
+            if let Some(listener) = listener {
+                listener.see(decoded);
             }
         };
         match decoder {
@@ -91,10 +96,19 @@ impl Watch {
         self
     }
 
+    /// Has the log hear the answer.
+    pub fn heard_by(mut self: Box<Self>, listener: Option<Listener>) -> Box<Self> {
+        self.listener = listener;
+        self
+    }
+
     pub fn end(self, ending: Ending) {
         // A client may close as soon as it has what it wants: the recorder knows whether that was all.
         if let Some(recorder) = self.recorder {
             recorder.finish();
+        }
+        if let Some(listener) = self.listener.filter(|_| ending == Ending::Complete) {
+            listener.finish();
         }
         (self.on_end)(ending, self.tail);
     }

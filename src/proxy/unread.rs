@@ -20,7 +20,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request};
 
 use super::chains::{Beginning, Recorder, is_recorded};
-use super::compaction::{Compactor, UNKNOWN_WINDOW_BYTES};
+use super::compaction::{Compactor, Seen, UNKNOWN_WINDOW_BYTES};
 use super::encoding::Encoding;
 use super::headers::BodyHeaders;
 use super::holding::Held;
@@ -103,17 +103,29 @@ fn floor(strategies: &Strategies, (window, told): (Option<Window>, Option<u64>),
 }
 
 impl Exchange<'_> {
+    /// Shows an answer to its recorder and to the log alone.
+    fn watching(&self, seen: Seen, headers: &HeaderMap) -> Option<Box<Watch>> {
+        let Seen { recorder, ticket } = seen;
+        let journal = self.shard.proxy.compactor.as_ref().and_then(|compactor| compactor.journal.as_ref());
+        let listener = journal.zip(ticket).zip(self.dialect);
+        let listener = listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect));
+        if recorder.is_none() && listener.is_none() {
+            return None;
+        }
+        Some(Watch::new(Encoding::of(headers)?, |_, _| {}).recorded_by(recorder).heard_by(listener))
+    }
+
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
     pub(super) async fn unread(
         &self,
         parts: Parts,
         intake: &Intake,
-        (recorder, record): (Option<Recorder>, &mut Record),
+        (seen, record): (Seen, &mut Record),
     ) -> Result<(Held, Additions), Fault> {
         let request = Request::from_parts(parts.clone(), intake.original());
         let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
         if answer.status().is_success() {
-            let watch = recorder.and_then(|recorder| recording(recorder, answer.headers()));
+            let watch = self.watching(seen, answer.headers());
             return Ok((Held::untouched(answer), Additions { watch, ..Additions::default() }));
         }
         Box::pin(async {
@@ -129,11 +141,6 @@ impl Exchange<'_> {
         })
         .await
     }
-}
-
-/// Shows an answer to its recorder alone.
-fn recording(recorder: Recorder, headers: &HeaderMap) -> Option<Box<Watch>> {
-    Some(Watch::new(Encoding::of(headers)?, |_, _| {}).recorded_by(Some(recorder)))
 }
 
 #[cfg(test)]

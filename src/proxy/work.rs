@@ -11,6 +11,7 @@ use super::chains::Recorder;
 use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
+use super::journal::Ticket;
 use super::origin::Origin;
 use super::second::Overflow;
 use crate::compact::plan::Actions;
@@ -36,6 +37,8 @@ pub struct Work {
     pub activated: Option<Digest>,
     /// Records the response, where others may continue it.
     pub recorder: Option<Recorder>,
+    /// For the response to be logged.
+    pub ticket: Option<Ticket>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.

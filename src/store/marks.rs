@@ -46,6 +46,11 @@ impl Marks {
         }
     }
 
+    pub(super) fn clear(&mut self) {
+        self.recent.clear();
+        self.older.clear();
+    }
+
     pub(super) fn holds(&self, mark: u64) -> bool {
         self.recent.contains(&mark) || self.older.contains(&mark)
     }

@@ -10,6 +10,7 @@ mod commit;
 mod files;
 mod flushes;
 mod learned;
+pub mod log;
 mod marks;
 mod memory;
 mod migrations;
@@ -158,6 +159,10 @@ pub struct Limits {
     pub max_queued_commits: usize,
     /// Notes that may wait to be written; more are dropped and counted.
     pub max_queued_notes: usize,
+    /// Bytes of messages that may wait to be logged; more are dropped and counted. One request alone may have more.
+    pub max_queued_log_bytes: usize,
+    /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
+    pub max_log_marks: usize,
 }
 
 impl Default for Limits {
@@ -172,6 +177,8 @@ impl Default for Limits {
             max_forwarded_marks: 1 << 18,
             max_queued_commits: 256,
             max_queued_notes: 4_096,
+            max_queued_log_bytes: 16 << 20,
+            max_log_marks: 1 << 17,
         }
     }
 }
@@ -183,6 +190,8 @@ pub struct Store {
     notes: mpsc::Sender<Note>,
     lookups: mpsc::Sender<Query>,
     texts: mpsc::Sender<Query>,
+    log_in: mpsc::Sender<log::Given>,
+    log_out: mpsc::Sender<log::LogQuery>,
 }
 
 impl Store {
@@ -384,7 +393,11 @@ impl Store {
 
     /// Writes what is queued and closes the file, within [`CLOSE_BOUND`]. Later commits fail.
     pub async fn close(&self) {
-        let _ = timeout(CLOSE_BOUND, self.ask(Job::Close)).await;
+        let written = async {
+            self.flush_log().await;
+            self.ask(Job::Close).await;
+        };
+        let _ = timeout(CLOSE_BOUND, written).await;
     }
 
     async fn ask(&self, job: impl FnOnce(writer::Reply<()>) -> Job) {

@@ -153,7 +153,12 @@ impl Reader {
         }
     }
 
-    async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+    /// Opens anew at the next query.
+    pub(super) fn let_go(&mut self) {
+        self.db = None;
+    }
+
+    pub(super) async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
         let (epoch, path) = (self.shared.epoch(), self.shared.path.as_ref());
         // A database that was never opened for writing may have no schema.
         let path = path.filter(|_| epoch > 0).ok_or(sqlx::Error::PoolClosed)?;

@@ -88,7 +88,7 @@ pub(super) async fn text(db: &mut SqliteConnection, id: &TextId) -> Result<Optio
 /// Whether there is anything of a tenant's.
 pub(super) async fn seen(db: &mut SqliteConnection, tenant: &Tenant) -> Result<bool, sqlx::Error> {
     let query = "SELECT EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1) \
-                 OR EXISTS (SELECT 1 FROM memory_files WHERE tenant = ?1)";
+                 OR EXISTS (SELECT 1 FROM memory_files WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM logs WHERE tenant = ?1)";
     sqlx::query(query).bind(tenant.0.as_slice()).fetch_one(db).await?.try_get(0)
 }
 

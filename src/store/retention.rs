@@ -5,6 +5,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row as _};
 
 use super::learned::EXPIRY_SECONDS;
+use super::log;
 
 /// Sessions in one batch.
 const SESSIONS_PER_BATCH: usize = 8;
@@ -12,6 +13,9 @@ const SESSIONS_PER_BATCH: usize = 8;
 const ROWS_PER_BATCH: i64 = 500;
 /// Texts that one batch deletes of one session: they may be large.
 const TEXTS_PER_BATCH: i64 = 16;
+/// Messages of a log, and about how many bytes of them, that one batch deletes.
+const MESSAGES_PER_BATCH: i64 = 64;
+const LOG_BYTES_PER_BATCH: i64 = 1 << 20;
 /// Free pages given back to the file system after a batch.
 const PAGES_PER_BATCH: u32 = 256;
 
@@ -41,10 +45,16 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<D
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let mut swept = Due::Nothing;
     for _ in 0..sessions {
-        let oldest = sqlx::query("SELECT id FROM sessions WHERE last_used < ? ORDER BY last_used, id LIMIT 1");
-        let Some(oldest) = oldest.bind(cutoff).fetch_optional(&mut *transaction).await? else { break };
+        let oldest = "SELECT id, 0, last_used FROM sessions WHERE last_used < ?1 \
+                      UNION ALL SELECT id, 1, last_used FROM logs WHERE last_used < ?1 ORDER BY 3, 2, 1 LIMIT 1";
+        let oldest = sqlx::query(oldest).bind(cutoff).fetch_optional(&mut *transaction).await?;
+        let Some(oldest) = oldest else { break };
         swept = Due::More;
-        if delete_some(&mut transaction, oldest.try_get(0)?).await? == Due::More {
+        let left = match oldest.try_get::<i64, _>(1)? {
+            0 => delete_some(&mut transaction, oldest.try_get(0)?).await?,
+            _ => delete_log(&mut transaction, oldest.try_get(0)?).await?,
+        };
+        if left == Due::More {
             break;
         }
     }
@@ -87,6 +97,26 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sql
         sqlx::query("DELETE FROM sessions WHERE id = ?").bind(session).execute(db).await?;
     }
     Ok(swept)
+}
+
+/// Deletes a session's log, or as much of it as a batch may.
+async fn delete_log(db: &mut SqliteConnection, log: i64) -> Result<Due, sqlx::Error> {
+    let query = sqlx::query("SELECT id, length FROM log_messages WHERE log = ? LIMIT ?");
+    let (mut messages, mut bytes) = (0, 0);
+    for row in query.bind(log).bind(MESSAGES_PER_BATCH).fetch_all(&mut *db).await? {
+        if bytes >= LOG_BYTES_PER_BATCH {
+            return Ok(Due::More);
+        }
+        log::delete_rows(db, row.try_get(0)?).await?;
+        (messages, bytes) = (messages + 1, bytes + row.try_get::<i64, _>(1)?);
+    }
+    if messages == MESSAGES_PER_BATCH {
+        return Ok(Due::More);
+    }
+    for table in ["DELETE FROM log_agents WHERE log = ?", "DELETE FROM logs WHERE id = ?"] {
+        sqlx::query(table).bind(log).execute(&mut *db).await?;
+    }
+    Ok(Due::Nothing)
 }
 
 /// Bytes of the pages in use.

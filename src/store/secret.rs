@@ -6,8 +6,10 @@ use std::fmt;
 use crate::compact::TextKey;
 
 use super::Tenant;
+use crate::wire::Digest;
 
 const TENANTS: &str = "compactproxy 2025 tenants";
+const SESSIONS: &str = "compactproxy 2026 sessions";
 const TEXTS: &str = "compactproxy 2025 text ids";
 
 /// 32 random bytes, made at the first opening and kept in the database.
@@ -17,6 +19,7 @@ pub(super) struct InstallationSecret {
     /// The keys that are derived from it, kept because every request needs one.
     tenants: [u8; 32],
     texts: [u8; 32],
+    sessions: [u8; 32],
 }
 
 impl InstallationSecret {
@@ -33,7 +36,8 @@ impl InstallationSecret {
 
     fn of(bytes: [u8; 32]) -> Self {
         let (tenants, texts) = (blake3::derive_key(TENANTS, &bytes), blake3::derive_key(TEXTS, &bytes));
-        Self { bytes, tenants, texts }
+        let sessions = blake3::derive_key(SESSIONS, &bytes);
+        Self { bytes, tenants, texts, sessions }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -49,6 +53,19 @@ impl InstallationSecret {
         let mut id = [0; 16];
         hasher.finalize_xof().fill(&mut id);
         Tenant(id)
+    }
+
+    /// A session's id from its tenant, its name and the digest of its first message.
+    pub(super) fn session(&self, tenant: &Tenant, name: Option<&[u8]>, root: Option<&Digest>) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.sessions);
+        hasher.update(&tenant.0);
+        for part in [name, root.map(|root| root.as_slice())] {
+            let (there, part) = (part.is_some(), part.unwrap_or_default());
+            hasher.update(&[u8::from(there)]).update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        let mut id = [0; 16];
+        hasher.finalize_xof().fill(&mut id);
+        id
     }
 
     pub(super) fn text_key(&self, tenant: &Tenant) -> TextKey {

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::learned::Learned;
 use super::memory::{Alone, Memory};
 use super::secret::InstallationSecret;
-use super::{Health, Limits};
+use super::{Health, Limits, log};
 
 /// Commits or lookups that miss their bound one after the other before the store counts as failed.
 const MAX_SLOW_IN_A_ROW: u32 = 3;
@@ -17,6 +17,7 @@ pub(super) struct Shared {
     /// `None`: there is no file.
     pub(super) path: Option<PathBuf>,
     pub(super) limits: Limits,
+    pub(super) log: log::Shared,
     memory: Mutex<Memory>,
     learned: Mutex<Learned>,
     secret: RwLock<InstallationSecret>,
@@ -35,6 +36,7 @@ impl Shared {
     pub(super) fn new(path: Option<PathBuf>, limits: Limits, secret: InstallationSecret) -> Self {
         let alone = if path.is_some() { Alone::No } else { Alone::Yes };
         Self {
+            log: log::Shared::new(&limits),
             memory: Mutex::new(Memory::new(&limits, alone)),
             learned: Mutex::new(Learned::new()),
             secret: RwLock::new(secret),
@@ -79,6 +81,8 @@ impl Shared {
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
         self.slow.store(0, Ordering::Relaxed);
         self.slow_lookups.store(0, Ordering::Relaxed);
+        // Another file may lie there now.
+        self.log.forget();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.unreadable.store(false, Ordering::Release);
         self.degraded.store(false, Ordering::Release);

@@ -123,7 +123,16 @@ fn secure(path: &Path) -> Result<(), OpenError> {
     if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
         return Err(OpenError::NoFolder(path.parent().unwrap_or(path).into()));
     }
-    let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).mode(FILE_MODE);
+    let file = match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            remove_logs(path);
+            Ok(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
+        Err(error) => Err(error),
+    };
     let restricted = file.and_then(|file| restrict(&file));
     restricted.map_err(|source| OpenError::File { path: path.into(), source })
 }
@@ -135,10 +144,28 @@ fn restrict(file: &fs::File) -> io::Result<()> {
     file.set_permissions(fs::Permissions::from_mode(FILE_MODE))
 }
 
-fn restrict_logs(path: &Path) {
-    for suffix in ["-wal", "-shm"] {
+/// Logs beside a file that is new are those of one that was deleted: a connection that was just being opened to it may
+/// have made them. Their index would be taken for the new file's.
+fn remove_logs(path: &Path) {
+    for log in logs(path) {
+        if let Err(error) = fs::remove_file(&log)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, file = ?log, "the log of a deleted state file stays");
+        }
+    }
+}
+
+fn logs(path: &Path) -> [std::ffi::OsString; 2] {
+    ["-wal", "-shm"].map(|suffix| {
         let mut log = path.as_os_str().to_owned();
         log.push(suffix);
+        log
+    })
+}
+
+fn restrict_logs(path: &Path) {
+    for log in logs(path) {
         // They may not be there, and the folder may be somebody else's: the database itself is closed.
         if let Err(error) = fs::File::open(&log).and_then(|file| restrict(&file)) {
             tracing::debug!(%error, file = ?log, "mode not set");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::log::{LogReader, Scribe};
 use super::reader::Reader;
 use super::secret::InstallationSecret;
 use super::shared::Shared;
@@ -14,6 +15,8 @@ use super::{Limits, Store};
 
 /// Questions to a reader that may wait; more count as unanswered.
 const MAX_QUEUED_QUERIES: usize = 256;
+/// Batches that may wait to be logged, whatever their size.
+const MAX_QUEUED_BATCHES: usize = 1_024;
 
 /// What a first opening that fails means.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,11 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let (notes, notes_in) = mpsc::channel(limits.max_queued_notes.max(1));
     let (lookups, lookups_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (texts, texts_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (log_in, given) = mpsc::channel(MAX_QUEUED_BATCHES);
+    let (log_out, asked) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (written, to_write) = mpsc::channel(1);
+    let scribe = Scribe { shared: Arc::clone(&shared), queries: log_out.clone(), writer: written };
+    let log_reader = LogReader(Reader::new(Arc::clone(&shared)));
     let (opened, first) = oneshot::channel();
     let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
     let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];
@@ -50,10 +58,12 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
             // They end with the runtime, or when the store is gone.
             drop(tokio::spawn(reader.run(queries)));
         }
-        writer.run(jobs_in, notes_in).await;
+        drop(tokio::spawn(log_reader.run(asked)));
+        drop(tokio::spawn(scribe.run(given)));
+        writer.run(jobs_in, notes_in, to_write).await;
     };
     let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(work()));
     thread.map_err(|_| OpenError::System)?;
     first.await.map_err(|_| OpenError::System)??;
-    Ok(Arc::new(Store { shared, jobs, notes, lookups, texts }))
+    Ok(Arc::new(Store { shared, jobs, notes, lookups, texts, log_in, log_out }))
 }

@@ -12,13 +12,14 @@ use crate::wire::Digest;
 
 use super::commit::{Applied, Owner, Packed, Ticket, apply, prepare};
 use super::files::{self, Change, Changed, Keeper, MemoryError};
+use super::log::Written;
 use super::memory::Key;
 use super::notes::{self, Note};
 use super::reader::Query;
 use super::retention::{Bounds, Due, sweep};
 use super::shared::{Shared, now};
 use super::sqlite::{self, Identity, OpenError, Probe, identity, is_busy, wal_bytes};
-use super::{Batch, CommitError, Health, Tenant};
+use super::{Batch, CommitError, Health, Tenant, log};
 
 /// Housekeeping: notes are written, the file is looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -99,11 +100,18 @@ impl Writer {
     }
 
     /// Works until the store is closed or dropped.
-    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>, mut notes: mpsc::Receiver<Note>) {
+    pub(super) async fn run(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        mut notes: mpsc::Receiver<Note>,
+        mut log: mpsc::Receiver<Written>,
+    ) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                // Commits go first: somebody waits for them.
+                biased;
                 job = jobs.recv() => match job {
                     None => return,
                     Some(Job::Close(reply)) => {
@@ -125,6 +133,7 @@ impl Writer {
                         tick.reset_immediately();
                     }
                 }
+                Some(written) = log.recv() => self.log(written).await,
             }
         }
     }
@@ -369,6 +378,28 @@ impl Writer {
                 self.failed(&error);
                 Due::Nothing
             }
+        }
+    }
+
+    /// Writes some of the log, or drops it: it says nothing of the store's health.
+    async fn log(&mut self, written: Written) {
+        let group = match written {
+            Written::Group(group) => group,
+            Written::Flush(reply) => {
+                let _ = reply.send(());
+                return;
+            }
+        };
+        self.let_go_of_failed();
+        self.follow_file().await;
+        let result = match &mut self.db {
+            Some((db, _)) => bounded(log::write(db, &group)).await,
+            None => Err(sqlx::Error::PoolClosed),
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "messages not logged");
+            self.shared.log.dropped(group.messages().max(1));
+            self.shared.log.forget();
         }
     }
 

@@ -25,6 +25,7 @@ pub const RECOVERIES: &str = "compactproxy_recoveries_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
 pub const STORE_QUEUE: &str = "compactproxy_store_queue_commits";
+pub const LOG_DROPPED: &str = "compactproxy_log_dropped_messages_total";
 pub const STORE_DROPPED: &str = "compactproxy_store_dropped_notes_total";
 
 /// Histograms keep their samples until they are drained; this often they are.
@@ -81,6 +82,7 @@ pub struct Metrics {
     recoveries: Family,
     store_queue: Gauge,
     store_dropped: Counter,
+    log_dropped: Counter,
     open_streams: Gauge,
     buffered_bytes: Gauge,
     store_up: Gauge,
@@ -132,6 +134,7 @@ impl Metrics {
             recoveries: Family::new(RECOVERIES, "result"),
             store_queue: gauge(&recorder, STORE_QUEUE),
             store_dropped: counter(&recorder, STORE_DROPPED, Vec::new()),
+            log_dropped: counter(&recorder, LOG_DROPPED, Vec::new()),
             open_streams: gauge(&recorder, OPEN_STREAMS),
             buffered_bytes: gauge(&recorder, BUFFERED_BYTES),
             store_up: gauge(&recorder, STORE_UP),
@@ -200,6 +203,11 @@ impl Metrics {
         self.store_dropped.absolute(dropped);
         self.store_up.set(if health == Health::Up { 1.0 } else { 0.0 });
         self.store_degraded.set(if health == Health::Degraded { 1.0 } else { 0.0 });
+    }
+
+    /// Sets how many messages were not logged in all.
+    pub fn log_dropped(&self, messages: u64) {
+        self.log_dropped.absolute(messages);
     }
 
     /// Everything in Prometheus's text format.
@@ -309,6 +317,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ),
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
+        (LOG_DROPPED, "Messages that are missing in the session log: its queue was full, or the store failed."),
         (
             STORE_DROPPED,
             "Notes to the store that were dropped because its queue was full: each may cost a cache break.",

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::definitions::{Definition, Kind, Need, Parameter, Tool};
 use super::page::Place;
+use super::sessions::Part;
 use crate::compact::TextId;
 
 /// Most bytes of a call's arguments.
@@ -25,9 +26,7 @@ pub enum Request {
     },
     SessionHistory {
         agent: Option<String>,
-        session: Option<[u8; 16]>,
-        last: usize,
-        before: Option<u64>,
+        part: Part,
     },
     SessionSearch {
         query: String,
@@ -105,9 +104,12 @@ fn request(tool: Tool, arguments: &str) -> Result<Request, String> {
         Tool::SessionList => Request::SessionList { agent: values.word("agentId") },
         Tool::SessionHistory => Request::SessionHistory {
             agent: values.word("agentId"),
-            session: values.word("sessionId").map(|id| session_id(&id)).transpose()?,
-            last: entries(values.count("lastN"), LAST),
-            before: values.count("before"),
+            part: Part {
+                session: values.word("sessionId").map(|id| session_id(&id)).transpose()?,
+                last: entries(values.count("lastN"), LAST),
+                before: values.count("before"),
+                char: count(values.count("char_offset")).unwrap_or(0),
+            },
         },
         Tool::SessionSearch => Request::SessionSearch {
             query: values.needed("query")?,

@@ -119,7 +119,16 @@ const HISTORY: Definition = Definition {
         AGENT,
         optional("sessionId", Kind::Text, "Which session: an id from session_list. Default: this conversation."),
         optional("lastN", Kind::Count(1), "How many messages. Default 20."),
-        optional("before", Kind::Count(0), "Only messages before this position, as an earlier page gave it."),
+        optional(
+            "before",
+            Kind::Count(1),
+            "Only messages with smaller numbers, as an earlier page or a hit gave them.",
+        ),
+        optional(
+            "char_offset",
+            Kind::Count(0),
+            "Characters to skip in the latest of these messages. Only to go on inside a very long one. Default 0.",
+        ),
     ],
     example: r#"{"lastN": 10}"#,
 };

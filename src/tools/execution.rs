@@ -7,6 +7,7 @@ use super::arguments::{self, Request};
 use super::definitions::{Enabled, Tool};
 use super::matches::{Bounds, matches};
 use super::page::{NoPlace, page, room};
+use super::sessions::View;
 use crate::compact::TextKey;
 use crate::compact::page::{QueryError, compiled};
 use crate::proxy::reading::{Reading, Unread};
@@ -25,6 +26,8 @@ pub struct Caller {
     pub home: Option<Tenant>,
     /// Whose memory.
     pub agent: Arc<str>,
+    /// Which sessions; `None`: only the current one, and nobody knows which that is.
+    pub view: Option<View>,
 }
 
 /// The tools of one caller.
@@ -68,8 +71,10 @@ impl Toolbox {
             Request::MemorySearch { query, most } => self.memory_search(query, most).await,
             Request::MemoryGet { path, start, end } => self.memory_get(&path, start, end).await,
             Request::MemorySave { content } => self.memory_save(&content).await,
-            Request::SessionList { .. } | Request::SessionHistory { .. } | Request::SessionSearch { .. } => {
-                Err(self.no_tool())
+            Request::SessionList { agent } => self.session_list(agent.as_deref()).await,
+            Request::SessionHistory { agent, part } => self.session_history(agent.as_deref(), part).await,
+            Request::SessionSearch { query, agent, session, most } => {
+                self.session_search(query, agent.as_deref(), session, most).await
             }
         }
     }

@@ -4,10 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::execution::{Answer, Toolbox};
 use super::page::room;
+use crate::memory::MemoryFile;
 use crate::memory::page::page;
 use crate::memory::save::{Author, section};
 use crate::memory::search::search;
-use crate::memory::{Day, MemoryFile, MemoryPath};
+use crate::memory::{Day, MemoryPath};
 use crate::store::MemoryError;
 
 /// Files that are named to a model that asks for one that is not there.
@@ -18,8 +19,8 @@ impl Toolbox {
         let files = self.memory_files().await?;
         let (count, room) = (files.len(), room(self.page_chars));
         let bytes = files.iter().map(|file| file.content.len()).sum();
-        let hits =
-            self.reading.work(bytes, move || search(&files, &query, most)).await.map_err(|why| format!("{why}."))?;
+        let work = move || search(&files, &query, most);
+        let hits = self.reading.work(bytes, work).await.map_err(|why| format!("{why}."))?;
         if hits.is_empty() {
             return Ok(format!("[nothing matches in {count} memory file{}]", if count == 1 { "" } else { "s" }));
         }

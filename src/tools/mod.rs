@@ -8,3 +8,4 @@ pub mod matches;
 pub mod mcp;
 mod memory;
 pub mod page;
+pub mod sessions;

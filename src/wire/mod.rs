@@ -1,6 +1,7 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+pub mod answered;
 mod anthropic;
 mod anthropic_item;
 mod anthropic_side;
@@ -18,6 +19,7 @@ pub mod memo;
 mod openai_chat;
 mod openai_responses;
 pub mod overflow;
+pub mod plain;
 mod prefixes;
 pub mod reading;
 mod responses_item;

@@ -1,11 +1,18 @@
 //! The tools over MCP, message by message: who may call them, what they return, and what is refused.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use compactproxy::config::TenantRule;
 use compactproxy::demo::provider::{Provider, Settings};
+use compactproxy::proxy::identity::Names;
+use compactproxy::proxy::tenant::{Asker, Verified, identify};
+use compactproxy::store::Store;
+use compactproxy::store::log::{Kind, LogBatch, Message};
+use compactproxy::wire::{Dialect, Role};
 use serde_json::{Value, json};
 
 use crate::support::chat::{
@@ -269,4 +276,48 @@ async fn memory_is_written_and_read_by_who_was_seen_and_no_other() {
     }
     let (got, failed) = called(addr, &[one], "memory_get", json!({"path": "MEMORY.md"})).await;
     assert!(failed && got.contains(&format!("The latest files are {path}.")), "{got}");
+}
+
+/// Logs what a client with these headers said, as the proxy does.
+async fn logged(store: &Store, headers: &[(&'static str, &'static str)], texts: &[&str]) {
+    let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    let asker = Asker { upstream: "up", headers: &headers, uri: &"/v1/chat/completions".parse().unwrap() };
+    let tenant = identify(store, &TenantRule::Credential, &Verified::default(), &asker).tenant;
+    let session = Names::of_headers(&headers).session(store, &tenant, &[1; 32]);
+    let messages = (1..).zip(texts).map(|(number, text)| {
+        let json = json!({"role": "user", "content": text}).to_string().into();
+        let digest = |number: u32| [u8::try_from(number).unwrap(); 32];
+        let parent = (number > 1).then(|| digest(number - 1));
+        Message { digest: digest(number), parent, number, role: Role::User, tokens: None, json }
+    });
+    let (dialect, messages) = (Dialect::Chat, messages.collect());
+    store.log(&tenant, LogBatch { session: session.id, agent: session.agent, dialect, kind: Kind::Sent, messages });
+    store.flush_log().await;
+}
+
+#[tokio::test]
+async fn a_conversation_is_found_by_its_name_and_only_by_who_has_its_credential() {
+    let provider = Provider::start(Settings::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&format!("sqlite://{}", folder.path().join("state.db").display()));
+    let sections = format!("{SECTIONS}[sessions]\n");
+    let proxy = over(parsed(&provider.base_url(), &sections), Arc::clone(&store), |_| {});
+    let addr = proxy.proxy_addr;
+    let (one, two) = (("authorization", "Bearer one"), ("authorization", "Bearer two"));
+    let (named, other) = (("x-compactproxy-session", "mine"), ("x-compactproxy-session", "other"));
+    for (headers, secret) in [([one, named], "FIRST"), ([two, named], "FOREIGN"), ([one, other], "FOREIGN")] {
+        logged(&store, &headers, &["begin", &format!("The word is {secret}.")]).await;
+    }
+    let list = asked(addr, &[one], "tools/list", json!({})).await;
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 4);
+    let (said, failed) = called(addr, &[one], "session_search", json!({"query": "word"})).await;
+    assert!(failed && said.contains("x-compactproxy-session"), "{said}");
+    let (found, failed) = called(addr, &[one, named], "session_search", json!({"query": "word"})).await;
+    assert!(!failed && found.contains("FIRST") && !found.contains("FOREIGN"), "{found}");
+    let (page, failed) = called(addr, &[one, named], "session_history", json!({"lastN": 1})).await;
+    assert!(!failed && page.contains("The word is FIRST.") && page.contains("before=2"), "{page}");
+    let (sessions, _) = called(addr, &[one, named], "session_list", json!({})).await;
+    assert!(sessions.starts_with("[1 session,") && sessions.contains("this conversation"), "{sessions}");
+    let third = ("authorization", "Bearer three");
+    assert_eq!(called(addr, &[third, named], "session_list", json!({})).await.0, "[no sessions]");
 }

@@ -7,6 +7,7 @@ mod failures;
 mod files;
 mod flushes;
 mod isolation;
+mod log;
 mod sweeping;
 
 use std::path::Path;

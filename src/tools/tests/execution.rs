@@ -25,7 +25,8 @@ impl Desk {
     }
 
     fn tools(&self, tenants: &[Tenant]) -> Toolbox {
-        let caller = Caller { tenants: tenants.to_vec(), home: tenants.first().copied(), agent: "a".into() };
+        let caller =
+            Caller { tenants: tenants.to_vec(), home: tenants.first().copied(), agent: "a".into(), view: None };
         Toolbox::new(Arc::clone(&self.reading), caller, Enabled::default(), 1_000)
     }
 }

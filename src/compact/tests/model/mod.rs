@@ -86,6 +86,7 @@ pub fn strategies(choice: usize) -> Strategies {
         signed_thinking: SignedThinking::Kept,
         tools: None,
         memory: None,
+        log: false,
     }
 }
 

@@ -1,0 +1,193 @@
+//! `sessions`: the session log, for the operator.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::{Failure, SessionsArgs, SessionsCommand};
+use crate::compact::excerpt::{excerpt, one_line};
+use crate::config::Config;
+use crate::memory::day::stamp;
+use crate::store::log::{HistoryPage, Hit, Logged, MAX_HITS, MAX_PAGE, Search, SessionId, SessionInfo};
+use crate::store::{Limits, Store};
+use crate::wire::{Dialect, Role};
+
+/// Characters of an agent's name in a list.
+const AGENT: usize = 20;
+
+/// Prints what is asked for.
+pub fn run(config: Config, args: &SessionsArgs) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
+    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
+    runtime.block_on(async {
+        let store = Store::open(&config.state.url, limits).await.map_err(failure)?;
+        let answered = answer(&store, &args.command, &config.state.url).await;
+        store.close().await;
+        answered
+    })
+}
+
+fn failure(error: impl std::fmt::Display) -> Failure {
+    Failure::Runtime(error.to_string())
+}
+
+async fn answer(store: &Arc<Store>, command: &SessionsCommand, url: &str) -> Result<(), Failure> {
+    match command {
+        SessionsCommand::List { agent, limit } => {
+            let mut sessions = store.all_sessions().await.map_err(failure)?;
+            sessions.retain(|session| agent.as_deref().is_none_or(|agent| *session.agent == *agent));
+            sessions.truncate(*limit);
+            super::print(list(&sessions).as_bytes())
+        }
+        SessionsCommand::Show { session, last, before, chars } => {
+            let page = HistoryPage { last: (*last).min(MAX_PAGE), before: *before, tip: None };
+            let messages = store.any_history(*session, page).await.map_err(failure)?;
+            let messages = messages.ok_or_else(|| unknown(session, url))?;
+            super::print(messages.iter().map(|message| shown(message, *chars)).collect::<String>().as_bytes())
+        }
+        SessionsCommand::Search { query, session, max } => {
+            let search = Search { query: query.clone(), session: *session, max: (*max).min(MAX_HITS) };
+            let hits = store.search_all(&search).await.map_err(failure)?;
+            super::print(hits.iter().map(found).collect::<String>().as_bytes())
+        }
+        SessionsCommand::Export { session } => export(store, session, url).await,
+    }
+}
+
+fn unknown(session: &SessionId, url: &str) -> Failure {
+    let hint = "`compactproxy sessions list` shows those that are";
+    Failure::Runtime(format!("no session {session} is logged in {url}; {hint}"))
+}
+
+async fn export(store: &Arc<Store>, session: &SessionId, url: &str) -> Result<(), Failure> {
+    let mut after = 0;
+    loop {
+        let (messages, last) = store.written(*session, after).await.map_err(failure)?;
+        if messages.is_empty() {
+            return if after == 0 { Err(unknown(session, url)) } else { Ok(()) };
+        }
+        for message in &messages {
+            super::print(line(session, message)?.as_bytes())?;
+        }
+        after = last;
+    }
+}
+
+/// One message as a line of JSON; the client's own bytes in it stay as they are.
+fn line(session: &SessionId, message: &Logged) -> Result<String, Failure> {
+    let item: &RawValue = serde_json::from_str(&message.json).map_err(failure)?;
+    let hex = |digest: &[u8; 32]| blake3::Hash::from_bytes(*digest).to_hex().to_string();
+    let head = json!({
+        "session": session.to_string(),
+        "agent": &*message.agent,
+        "number": message.number,
+        "digest": hex(&message.digest),
+        "parent": message.parent.as_ref().map(hex),
+        "role": role(message.role),
+        "time": stamp(message.time),
+        "tokens": message.tokens,
+        "api": api(message.dialect),
+        "answered": message.answered,
+    });
+    let head = head.to_string();
+    // Items may be spelt over several lines; a line break within a string is escaped.
+    let item = item.get().replace(['\n', '\r'], " ");
+    Ok(format!("{},\"message\":{item}}}\n", head.strip_suffix('}').unwrap_or(&head)))
+}
+
+fn list(sessions: &[SessionInfo]) -> String {
+    if sessions.is_empty() {
+        return "no sessions are logged\n".to_owned();
+    }
+    let (session, agent, last) = ("SESSION", "AGENT", "LAST USED");
+    let (messages, bytes) = ("MESSAGES", "BYTES");
+    let mut table = format!("{session:<32}  {agent:<AGENT$}  {last:<16}  {messages:>8}  {bytes:>9}  FIRST LINE\n");
+    for info in sessions {
+        let SessionInfo { id, messages, bytes, .. } = info;
+        let (agent, last) = (one_line(&info.agent, AGENT), minute(info.last));
+        let title = printable(&one_line(&info.title, 80));
+        let _ = writeln!(table, "{id}  {agent:<AGENT$}  {last:<16}  {messages:>8}  {bytes:>9}  {title}");
+    }
+    table
+}
+
+fn shown(message: &Logged, chars: usize) -> String {
+    let answered = if message.answered { " (not sent back yet)" } else { "" };
+    let head = format!("#{} {} {}{answered}", message.number, role(message.role), minute(message.time));
+    let clipped = "[… clipped: `sessions export` has it whole …]";
+    let text = excerpt(&message.text(), chars - chars / 4, chars / 4, clipped);
+    format!("── {head}\n{}\n\n", printable(&text))
+}
+
+fn found(hit: &Hit) -> String {
+    let head = format!("{} #{} {} {} {}", hit.session, hit.number, role(hit.role), hit.agent, minute(hit.time));
+    format!("{head}\n    {}\n", printable(&one_line(&hit.snippet, 400)))
+}
+
+/// Without what would steer a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
+}
+
+/// A moment to the minute, in UTC.
+fn minute(moment: i64) -> String {
+    stamp(moment).replace('T', " ").chars().take(16).collect()
+}
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::Unknown => "other",
+    }
+}
+
+fn api(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Chat => "chat",
+        Dialect::Responses => "responses",
+        Dialect::Messages => "messages",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(json: &str) -> Logged {
+        Logged {
+            digest: [1; 32],
+            parent: None,
+            number: 3,
+            role: Role::User,
+            agent: "codex".into(),
+            time: 1_796_000_000,
+            tokens: None,
+            dialect: Dialect::Chat,
+            answered: false,
+            json: json.to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_exported_line_is_json_with_the_message_as_it_was() {
+        let raw = "{\"role\": \"user\",\n \"content\":\"a\\nb\", \"n\": 1.50}";
+        let line = line(&SessionId([7; 16]), &message(raw)).unwrap();
+        assert_eq!(line.lines().count(), 1);
+        assert!(line.contains("\"n\": 1.50}"), "{line}");
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value.pointer("/message/content"), Some(&"a\nb".into()));
+        assert_eq!((value["number"].as_u64(), value["api"].as_str()), (Some(3), Some("chat")));
+    }
+
+    #[test]
+    fn what_is_shown_is_bounded_and_steers_no_terminal() {
+        let raw = json!({"role": "user", "content": format!("\u{1b}[31m{}", "x".repeat(5_000))}).to_string();
+        let shown = shown(&message(&raw), 100);
+        assert!(shown.len() < 300 && !shown.contains('\u{1b}') && shown.starts_with("── #3 user 2026-"), "{shown}");
+    }
+}

@@ -1,0 +1,261 @@
+//! The way of requests and answers into the session log. The answer path hands over what it has and goes on: bodies
+//! are read on a thread of their own, known history costs a hash there, and what finds the queue full is dropped and
+//! counted.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
+use tokio::sync::oneshot;
+
+use super::Shard;
+use super::budget::Permit;
+use super::identity::{Names, Session};
+use super::origin::{self, Incoming};
+use super::tenant::{Identity, Proof};
+use crate::config::{Config, Subject};
+use crate::store::log::{Kind, LogBatch, Message};
+use crate::store::{Store, Tenant};
+use crate::wire::answered::Answered;
+use crate::wire::memo::Memo;
+use crate::wire::{self, Conversation, Dialect, Digest, Errand, Role};
+
+/// Requests and answers that may wait to be read.
+const MAX_ENTRIES: usize = 1_024;
+/// Bytes of bodies that may wait. One body alone always may.
+const MAX_BYTES: usize = 32 << 20;
+/// Bytes of an answer that are kept as they came; a longer one is read while it passes.
+const RAW_BYTES: usize = 128 << 10;
+
+/// Takes what is to be logged.
+pub struct Journal {
+    entries: SyncSender<Entry>,
+    waiting: Arc<AtomicUsize>,
+    store: Arc<Store>,
+}
+
+/// Where an answer will belong, once its request was read.
+pub type Ticket = Arc<OnceLock<Place>>;
+
+/// The end of a logged conversation.
+#[derive(Debug)]
+pub struct Place {
+    tenant: Tenant,
+    session: Session,
+    dialect: Dialect,
+    /// Digest and number of the last message.
+    tip: (Digest, u32),
+}
+
+enum Entry {
+    Request(Box<Request>),
+    Answer(Ticket, Heard),
+    Flush(oneshot::Sender<()>),
+}
+
+/// A request as its body came, decoded.
+struct Request {
+    shard: Arc<Shard>,
+    index: usize,
+    uri: Uri,
+    /// Where policies may ask for them.
+    headers: Option<HeaderMap>,
+    names: Names,
+    dialect: Dialect,
+    tenant: Tenant,
+    body: Bytes,
+    /// The share of the buffer cap that the body has.
+    _permit: Vec<Arc<Permit>>,
+    ticket: Ticket,
+}
+
+/// An answer as far as it has come.
+enum Heard {
+    Raw(Dialect, Vec<u8>),
+    Read(Box<Answered>),
+}
+
+/// Hears an answer pass.
+pub struct Listener {
+    journal: Arc<Journal>,
+    ticket: Ticket,
+    heard: Heard,
+}
+
+impl Journal {
+    /// With a thread that reads; it ends when the journal is gone. `None`: the system gives none.
+    pub fn start(store: &Arc<Store>, memo: &Arc<Memo>) -> Option<Arc<Self>> {
+        let (entries, taken) = sync_channel(MAX_ENTRIES);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let reader = Reader { store: Arc::clone(store), memo: Arc::clone(memo), waiting: Arc::clone(&waiting) };
+        std::thread::Builder::new().name("journal".to_owned()).spawn(move || reader.run(&taken)).ok()?;
+        Some(Arc::new(Self { entries, waiting, store: Arc::clone(store) }))
+    }
+
+    /// Hands a request over, if it may be one to log: of a tenant that is proved, and not one that only counts. Gives
+    /// a ticket for its answer.
+    pub fn offer(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Ticket> {
+        let Incoming { shard, index, parts, dialect, body, permit, .. } = incoming;
+        let config = &shard.proxy.config;
+        let counts = Errand::of_path(parts.uri.path()) == Errand::Count;
+        if !config.logs() || identity.proof != Proof::Known || counts {
+            return None;
+        }
+        let bytes = body.len();
+        let fits = |waiting: usize| (waiting == 0 || waiting + bytes <= MAX_BYTES).then_some(waiting + bytes);
+        if self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
+            self.store.drop_messages(1);
+            return None;
+        }
+        let ticket = Ticket::default();
+        let request = Request {
+            shard: Arc::clone(shard),
+            index: *index,
+            uri: parts.uri.clone(),
+            headers: (!config.policies.is_empty()).then(|| parts.headers.clone()),
+            names: Names::of_headers(&parts.headers),
+            dialect: *dialect,
+            tenant: identity.tenant,
+            body: body.clone(),
+            _permit: permit.clone(),
+            ticket: Arc::clone(&ticket),
+        };
+        match self.entries.try_send(Entry::Request(Box::new(request))) {
+            Ok(()) => Some(ticket),
+            Err(_) => {
+                self.waiting.fetch_sub(bytes, Ordering::AcqRel);
+                self.store.drop_messages(1);
+                None
+            }
+        }
+    }
+
+    /// Hears the answer to the request of `ticket`.
+    pub fn listen(self: &Arc<Self>, ticket: Ticket, dialect: Dialect) -> Listener {
+        Listener { journal: Arc::clone(self), ticket, heard: Heard::Raw(dialect, Vec::new()) }
+    }
+
+    /// Waits until all that was handed over is read.
+    pub async fn flush(&self) {
+        let (reply, done) = oneshot::channel();
+        let mut entry = Entry::Flush(reply);
+        while let Err(TrySendError::Full(back)) = self.entries.try_send(entry) {
+            entry = back;
+            tokio::task::yield_now().await;
+        }
+        let _ = done.await;
+    }
+}
+
+impl Listener {
+    /// A piece of the answer, decoded.
+    pub fn see(&mut self, data: &[u8]) {
+        match &mut self.heard {
+            Heard::Raw(_, raw) if raw.len() + data.len() <= RAW_BYTES => raw.extend_from_slice(data),
+            Heard::Raw(dialect, raw) => {
+                let mut answered = Answered::new(*dialect);
+                answered.see(raw);
+                answered.see(data);
+                self.heard = Heard::Read(Box::new(answered));
+            }
+            Heard::Read(answered) => answered.see(data),
+        }
+    }
+
+    /// The answer has come whole.
+    pub fn finish(self) {
+        let Self { journal, ticket, heard } = self;
+        if journal.entries.try_send(Entry::Answer(ticket, heard)).is_err() {
+            journal.store.drop_messages(1);
+        }
+    }
+}
+
+/// What the journal's thread works with.
+struct Reader {
+    store: Arc<Store>,
+    memo: Arc<Memo>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Reader {
+    fn run(self, taken: &Receiver<Entry>) {
+        while let Ok(entry) = taken.recv() {
+            match entry {
+                Entry::Request(request) => {
+                    self.request(&request);
+                    self.waiting.fetch_sub(request.body.len(), Ordering::AcqRel);
+                }
+                Entry::Answer(ticket, heard) => self.answer(&ticket, heard),
+                Entry::Flush(reply) => drop(reply.send(())),
+            }
+        }
+    }
+
+    fn request(&self, request: &Request) {
+        let Request { dialect, body, tenant, .. } = request;
+        let Ok(conversation) = wire::read(*dialect, body, &self.memo, tenant.0) else { return };
+        let Some(first) = conversation.items.first().filter(|_| is_logged(request, &conversation)) else { return };
+        let session = request.names.clone().with_body(&conversation).session(&self.store, tenant, &first.chain);
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        let known = self.store.logged(tenant, &session.id, &chain);
+        let messages = messages(&conversation, known);
+        let agent = Arc::clone(&session.agent);
+        self.store.log(tenant, LogBatch { session: session.id, agent, dialect: *dialect, kind: Kind::Sent, messages });
+        if let Some(tip) = chain.last() {
+            let tip = (*tip, u32::try_from(chain.len()).unwrap_or(u32::MAX));
+            let _ = request.ticket.set(Place { tenant: *tenant, session, dialect: *dialect, tip });
+        }
+    }
+
+    fn answer(&self, ticket: &Ticket, heard: Heard) {
+        let Some(Place { tenant, session, dialect, tip }) = ticket.get() else { return };
+        let answered = match heard {
+            Heard::Read(answered) => *answered,
+            Heard::Raw(dialect, raw) => {
+                let mut answered = Answered::new(dialect);
+                answered.see(&raw);
+                answered
+            }
+        };
+        let (tip, last) = *tip;
+        let message = |(json, i): (Bytes, u32)| Message {
+            digest: tip,
+            parent: (i == 0).then_some(tip),
+            number: last.saturating_add(i + 1),
+            role: Role::Assistant,
+            tokens: None,
+            json,
+        };
+        let messages = answered.finish().into_iter().zip(0..).map(message).collect();
+        let (session, agent) = (session.id, Arc::clone(&session.agent));
+        self.store.log(tenant, LogBatch { session, agent, dialect: *dialect, kind: Kind::Answered, messages });
+    }
+}
+
+/// Whether the configuration in force for a request has it logged.
+fn is_logged(request: &Request, conversation: &Conversation<'_>) -> bool {
+    let config: &Config = &request.shard.proxy.config;
+    let Some(headers) = &request.headers else { return config.strategies.log };
+    let path = request.uri.path();
+    let upstream = config.upstreams.get(request.index).map_or("", |upstream| &upstream.name);
+    let model = origin::model(&conversation.fields, path);
+    config.strategies(&Subject { model, upstream, path, headers }).log
+}
+
+/// The messages from the `known`-th on. Copied: the rest of the body need not be kept for them.
+fn messages(conversation: &Conversation<'_>, known: usize) -> Vec<Message> {
+    let before = |i: usize| Some(conversation.items.get(i.checked_sub(1)?)?.chain);
+    let items = conversation.items.iter().enumerate().skip(known);
+    let message = |(i, item): (usize, &wire::Item)| Message {
+        digest: item.chain,
+        parent: before(i),
+        number: u32::try_from(i + 1).unwrap_or(u32::MAX),
+        role: item.facts.role,
+        tokens: item.facts.tokens.get().copied(),
+        json: Bytes::copy_from_slice(conversation.raw(i)),
+    };
+    items.map(message).collect()
+}

@@ -1,0 +1,367 @@
+//! The session log: every message of every session, appended once, complete, and found again by its words.
+//!
+//! Nothing waits for it. What is given is queued (bounded), cut and compressed on a thread of its own, and written
+//! behind in small transactions, between which commits come through. What finds the queue full or the store gone is
+//! dropped and counted; since a client sends its whole history each time, a later request brings it again.
+
+mod passages;
+mod read;
+mod scribe;
+mod search;
+mod words;
+mod write;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{Health, ReadError, Store, TEXT_BOUND, Tenant};
+use crate::wire::plain::plain;
+use crate::wire::{Dialect, Digest, Role};
+
+pub(super) use read::{LogQuery, LogReader};
+pub(super) use scribe::{Given, Scribe, Shared};
+pub(super) use write::{Written, delete_rows, write};
+
+/// Most messages that one page of history has.
+pub const MAX_PAGE: usize = 1_000;
+/// Bytes of JSON from which on a page takes no further message.
+pub const MAX_PAGE_BYTES: usize = 32 << 20;
+/// Most hits of one search.
+pub const MAX_HITS: usize = 100;
+/// Most sessions in one list.
+pub const MAX_SESSIONS: usize = 1_000;
+/// Bytes of a query that count.
+pub const MAX_QUERY: usize = 1_000;
+
+/// A session: a keyed hash of its tenant and of what names it. Shown as 32 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+/// How much of the log may be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One session. `chain`: only the messages with these digests, because nothing but its content tells the session
+    /// from another user's that began with the same words.
+    Conversation { session: SessionId, chain: Option<Arc<[Digest]>> },
+    /// All that this agent wrote for the tenant.
+    Agent(Arc<str>),
+    /// All of the tenant's.
+    Tenant,
+}
+
+/// Messages to be logged.
+#[derive(Clone, Debug)]
+pub struct LogBatch {
+    pub session: SessionId,
+    pub agent: Arc<str>,
+    pub dialect: Dialect,
+    pub kind: Kind,
+    /// In order. What is logged already is left as it is.
+    pub messages: Vec<Message>,
+}
+
+/// Where logged messages come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A client sent them.
+    Sent,
+    /// The model answered with them: they count until the client sends its own form of that answer.
+    Answered,
+}
+
+/// One message as it is to be logged.
+#[derive(Clone)]
+pub struct Message {
+    /// Chain digest up to and including it; of an answer, which has none yet, the digest of what it follows.
+    pub digest: Digest,
+    /// The digest before; `None` for a conversation's first message, and for all items of an answer but the first.
+    pub parent: Option<Digest>,
+    /// Its place in the conversation, from 1.
+    pub number: u32,
+    pub role: Role,
+    /// Input tokens, where they were counted.
+    pub tokens: Option<u32>,
+    /// The item as its client sent it.
+    pub json: Bytes,
+}
+
+/// Says how long it is, not what it says.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("number", &self.number).field("bytes", &self.json.len()).finish_non_exhaustive()
+    }
+}
+
+/// A session as it stands in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Whose it is; for the operator's lists.
+    pub tenant: Tenant,
+    pub id: SessionId,
+    /// The agent that wrote its first message.
+    pub agent: Arc<str>,
+    /// The first line of its first user message, at most 200 characters.
+    pub title: String,
+    /// Unix seconds of its first and its latest message.
+    pub first: i64,
+    pub last: i64,
+    /// Messages in scope, all branches together.
+    pub messages: u64,
+    /// Tokens of the messages that were counted.
+    pub tokens: u64,
+    /// Bytes of JSON.
+    pub bytes: u64,
+}
+
+/// Which messages of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryPage {
+    /// At most so many, the latest ones; at most [`MAX_PAGE`].
+    pub last: usize,
+    /// Only messages with smaller numbers.
+    pub before: Option<u32>,
+    /// The branch that ends with this message; else the one written to last.
+    pub tip: Option<Digest>,
+}
+
+/// A logged message, complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    pub digest: Digest,
+    pub parent: Option<Digest>,
+    pub number: u32,
+    pub role: Role,
+    pub agent: Arc<str>,
+    /// Unix seconds.
+    pub time: i64,
+    pub tokens: Option<u32>,
+    pub dialect: Dialect,
+    /// The model's own answer, which its client has not sent back (yet).
+    pub answered: bool,
+    /// The item as its client sent it.
+    pub json: String,
+}
+
+/// What to look for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Words and identifiers.
+    pub query: String,
+    /// In this session only.
+    pub session: Option<SessionId>,
+    /// At most so many hits; at most [`MAX_HITS`].
+    pub max: usize,
+}
+
+/// A message that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hit {
+    pub tenant: Tenant,
+    pub session: SessionId,
+    pub agent: Arc<str>,
+    pub digest: Digest,
+    pub number: u32,
+    pub role: Role,
+    /// Unix seconds.
+    pub time: i64,
+    /// The original text around the hit, a few hundred characters.
+    pub snippet: String,
+}
+
+impl Logged {
+    /// The message as text: words, calls as `name(arguments)`, results.
+    pub fn text(&self) -> String {
+        plain(self.dialect, self.json.as_bytes()).text
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A text that is no session id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a session id is 32 lower-case hex digits")]
+pub struct NoSessionId;
+
+impl FromStr for SessionId {
+    type Err = NoSessionId;
+
+    fn from_str(text: &str) -> Result<Self, NoSessionId> {
+        let digit = |byte: &u8| match byte {
+            b'0'..=b'9' => Ok(byte - b'0'),
+            b'a'..=b'f' => Ok(byte - b'a' + 10),
+            _ => Err(NoSessionId),
+        };
+        let mut id = [0; 16];
+        let digits = text.as_bytes();
+        if digits.len() != 2 * id.len() {
+            return Err(NoSessionId);
+        }
+        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+            let [high, low] = pair else { return Err(NoSessionId) };
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        Ok(Self(id))
+    }
+}
+
+impl Store {
+    /// The session that `name` names for a tenant, `root` being the digest of its first message. Its parts are
+    /// kept apart, and nobody can make an id from outside.
+    pub fn session_id(&self, tenant: &Tenant, name: Option<&[u8]>, root: Option<&Digest>) -> SessionId {
+        SessionId(self.shared.secret().session(tenant, name, root))
+    }
+
+    /// How many of a conversation's leading messages need not be given to [`log`](Self::log) any more.
+    pub fn logged(&self, tenant: &Tenant, session: &SessionId, chain: &[Digest]) -> usize {
+        self.shared.log.known(tenant, session, chain)
+    }
+
+    /// Queues messages to be logged. Never waits: what does not fit is dropped and counted.
+    pub fn log(&self, tenant: &Tenant, batch: LogBatch) {
+        let usable = self.shared.path.is_some() && self.shared.health() == Health::Up;
+        if batch.messages.is_empty() {
+            return;
+        }
+        let messages = batch.messages.len();
+        if !usable || !self.shared.log.take_room(&batch) {
+            return self.shared.log.dropped(messages);
+        }
+        let marks = self.shared.log.marks_of(tenant, &batch);
+        let bytes = scribe::weight(&batch);
+        match self.log_in.try_send(Given::Batch(*tenant, batch)) {
+            Ok(()) => self.shared.log.mark(&marks),
+            Err(_) => {
+                self.shared.log.give_room(bytes);
+                self.shared.log.dropped(messages);
+            }
+        }
+    }
+
+    /// Messages that were not logged: their queue was full, or the store was gone.
+    pub fn dropped_messages(&self) -> u64 {
+        self.shared.log.dropped_so_far()
+    }
+
+    /// Counts messages that never reached [`log`](Self::log).
+    pub fn drop_messages(&self, messages: usize) {
+        self.shared.log.dropped(messages);
+    }
+
+    /// Waits until all that was logged so far is written, or cannot be.
+    pub async fn flush_log(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.log_in.send(Given::Flush(reply)).await.is_ok() {
+            let _ = done.await;
+        }
+    }
+
+    /// The sessions in scope, those used last first; at most [`MAX_SESSIONS`].
+    ///
+    /// # Errors
+    /// If the database does not answer within [`TEXT_BOUND`].
+    pub async fn sessions(&self, tenant: &Tenant, scope: &Scope) -> Result<Vec<SessionInfo>, ReadError> {
+        let (tenant, scope) = (Some(*tenant), scope.clone());
+        self.ask_log(|reply| LogQuery::Sessions { tenant, scope, reply }).await
+    }
+
+    /// A page of a session's messages, oldest first: of `session`, else of the scope's own. `None` where there is no
+    /// such session in scope, whether or not it exists.
+    ///
+    /// # Errors
+    /// If the database does not answer within [`TEXT_BOUND`], or a message is damaged.
+    pub async fn history(
+        &self,
+        tenant: &Tenant,
+        scope: &Scope,
+        session: Option<SessionId>,
+        page: HistoryPage,
+    ) -> Result<Option<Vec<Logged>>, ReadError> {
+        let (tenant, scope) = (Some(*tenant), scope.clone());
+        self.ask_log(|reply| LogQuery::History { tenant, scope, session, page, reply }).await
+    }
+
+    /// Messages in scope with the words of a query, best first: those with all of them, then those with some; of equal
+    /// ones the newest first.
+    ///
+    /// # Errors
+    /// If the database does not answer within [`TEXT_BOUND`].
+    pub async fn search_log(&self, tenant: &Tenant, scope: &Scope, search: &Search) -> Result<Vec<Hit>, ReadError> {
+        let (tenant, scope, search) = (Some(*tenant), scope.clone(), search.clone());
+        self.ask_log(|reply| LogQuery::Search { tenant, scope, search, reply }).await
+    }
+
+    /// The operator's list: all tenants' sessions.
+    ///
+    /// # Errors
+    /// As [`sessions`](Self::sessions).
+    pub async fn all_sessions(&self) -> Result<Vec<SessionInfo>, ReadError> {
+        self.ask_log(|reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
+    }
+
+    /// A page of any tenant's session, for the operator.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history).
+    pub async fn any_history(&self, session: SessionId, page: HistoryPage) -> Result<Option<Vec<Logged>>, ReadError> {
+        let (scope, session) = (Scope::Tenant, Some(session));
+        self.ask_log(|reply| LogQuery::History { tenant: None, scope, session, page, reply }).await
+    }
+
+    /// A search through all tenants, for the operator.
+    ///
+    /// # Errors
+    /// As [`search_log`](Self::search_log).
+    pub async fn search_all(&self, search: &Search) -> Result<Vec<Hit>, ReadError> {
+        let (scope, search) = (Scope::Tenant, search.clone());
+        self.ask_log(|reply| LogQuery::Search { tenant: None, scope, search, reply }).await
+    }
+
+    /// Messages of a session in the order in which they were written, all branches together, for the operator: those
+    /// behind the one with the number `after` in that order (0: from the first), with the number to go on from. None
+    /// are left where there are none.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history).
+    pub async fn written(&self, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), ReadError> {
+        self.ask_log(|reply| LogQuery::Written { session, after, reply }).await
+    }
+
+    async fn ask_log<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
+    ) -> Result<T, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        self.log_out.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
+        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
+        answer.unwrap_or(Err(ReadError::Unavailable))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_shown() {
+        let id = SessionId([0xa7; 16]);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for text in [
+            "",
+            "a7",
+            &id.to_string().to_uppercase(),
+            &format!("{id}0"),
+            "../../../../etc/passwd\0\0\0\0\0\0\0\0\0\0\0",
+        ] {
+            assert_eq!(text.parse::<SessionId>(), Err(NoSessionId), "{text}");
+        }
+    }
+}

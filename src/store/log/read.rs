@@ -1,0 +1,377 @@
+//! Reading the log, on a connection of its own: lists and pages. No query looks beyond its tenant and scope.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{QueryBuilder, Row as _, Sqlite};
+use tokio::sync::{mpsc, oneshot};
+
+use super::search::search;
+use super::write::{dialect_of, role_of};
+use super::{HistoryPage, Hit, Logged, MAX_PAGE, MAX_PAGE_BYTES, MAX_SESSIONS, Scope, Search, SessionId, SessionInfo};
+use crate::store::reader::Reader;
+use crate::store::texts::unpack;
+use crate::store::{ReadError, Tenant};
+use crate::wire::Digest;
+
+/// Digests in one query.
+const DIGESTS_PER_QUERY: usize = 500;
+
+type Reply<T> = oneshot::Sender<Result<T, ReadError>>;
+
+/// One question; whoever asked may have gone. `tenant`: `None` for the operator, who sees all.
+pub(in crate::store) enum LogQuery {
+    /// Which of these messages are written.
+    Stored {
+        tenant: Tenant,
+        session: SessionId,
+        digests: Vec<Digest>,
+        reply: Reply<HashSet<Digest>>,
+    },
+    Sessions {
+        tenant: Option<Tenant>,
+        scope: Scope,
+        reply: Reply<Vec<SessionInfo>>,
+    },
+    History {
+        tenant: Option<Tenant>,
+        scope: Scope,
+        session: Option<SessionId>,
+        page: HistoryPage,
+        reply: Reply<Option<Vec<Logged>>>,
+    },
+    Written {
+        session: SessionId,
+        after: i64,
+        reply: Reply<(Vec<Logged>, i64)>,
+    },
+    Search {
+        tenant: Option<Tenant>,
+        scope: Scope,
+        search: Search,
+        reply: Reply<Vec<Hit>>,
+    },
+}
+
+/// A reader that knows the log.
+pub(in crate::store) struct LogReader(pub Reader);
+
+/// Why a query has no answer.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Database(sqlx::Error),
+    Damaged,
+}
+
+impl From<sqlx::Error> for Failed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl LogReader {
+    /// Answers until nobody can ask any more.
+    pub(in crate::store) async fn run(mut self, mut queries: mpsc::Receiver<LogQuery>) {
+        while let Some(query) = queries.recv().await {
+            match query {
+                LogQuery::Stored { tenant, session, digests, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.with(async |db| stored(db, (&tenant, &session), &digests).await).await);
+                }
+                LogQuery::Sessions { tenant, scope, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.with(async |db| sessions(db, tenant.as_ref(), &scope).await).await);
+                }
+                LogQuery::History { tenant, scope, session, page, reply } if !reply.is_closed() => {
+                    let asked = (tenant.as_ref(), &scope, session);
+                    let _ = reply.send(self.with(async |db| history(db, asked, page).await).await);
+                }
+                LogQuery::Search { tenant, scope, search: asked, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.with(async |db| search(db, (tenant.as_ref(), &scope), &asked).await).await);
+                }
+                LogQuery::Written { session, after, reply } if !reply.is_closed() => {
+                    let _ = reply.send(self.with(async |db| written(db, session, after).await).await);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn with<T>(
+        &mut self,
+        query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, Failed>,
+    ) -> Result<T, ReadError> {
+        let answer = match self.0.db().await {
+            Ok(db) => query(db).await,
+            Err(error) => Err(error.into()),
+        };
+        answer.map_err(|failed| match failed {
+            Failed::Damaged => ReadError::Damaged,
+            Failed::Database(error) => {
+                // The log says nothing of the store's health.
+                tracing::debug!(%error, "log not read");
+                self.0.let_go();
+                ReadError::Unavailable
+            }
+        })
+    }
+}
+
+async fn stored(
+    db: &mut SqliteConnection,
+    (tenant, session): (&Tenant, &SessionId),
+    digests: &[Digest],
+) -> Result<HashSet<Digest>, Failed> {
+    let Some(log) = log_of(db, Some(tenant), session).await? else { return Ok(HashSet::new()) };
+    Ok(ids(db, log, digests).await?.into_iter().map(|(_, digest)| digest).collect())
+}
+
+/// The log of a session, if the tenant has it.
+pub(super) async fn log_of(
+    db: &mut SqliteConnection,
+    tenant: Option<&Tenant>,
+    session: &SessionId,
+) -> Result<Option<i64>, sqlx::Error> {
+    let query = "SELECT id FROM logs WHERE session = ?2 AND (?1 IS NULL OR tenant = ?1)";
+    let query = sqlx::query(query).bind(tenant.map(|tenant| tenant.0.to_vec())).bind(session.0.as_slice());
+    query.fetch_optional(db).await?.map(|row| row.try_get(0)).transpose()
+}
+
+/// Numbers of the messages with these digests that a log has.
+pub(super) async fn ids(
+    db: &mut SqliteConnection,
+    log: i64,
+    digests: &[Digest],
+) -> Result<Vec<(i64, Digest)>, sqlx::Error> {
+    let mut found = Vec::new();
+    for chunk in digests.chunks(DIGESTS_PER_QUERY) {
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT id, digest FROM log_messages WHERE whole = 1 AND log = ");
+        query.push_bind(log).push(" AND digest IN (");
+        let mut list = query.separated(", ");
+        for digest in chunk {
+            list.push_bind(digest.to_vec());
+        }
+        query.push(")");
+        for row in query.build().persistent(false).fetch_all(&mut *db).await? {
+            found.extend(digest(&row, 1)?.map(|digest| Ok::<_, sqlx::Error>((row.try_get(0)?, digest))).transpose()?);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether an agent wrote in a log.
+async fn wrote(db: &mut SqliteConnection, log: i64, agent: &str) -> Result<bool, sqlx::Error> {
+    let query = sqlx::query("SELECT 1 FROM log_agents WHERE log = ? AND agent = ?").bind(log).bind(agent);
+    Ok(query.fetch_optional(db).await?.is_some())
+}
+
+/// The log that `session` is, if it is in scope; of a conversation its own, where no session is named.
+pub(super) async fn in_scope(
+    db: &mut SqliteConnection,
+    (tenant, scope): (Option<&Tenant>, &Scope),
+    session: Option<SessionId>,
+) -> Result<Option<i64>, sqlx::Error> {
+    let own = match scope {
+        Scope::Conversation { session, .. } => Some(*session),
+        Scope::Agent(_) | Scope::Tenant => None,
+    };
+    if own.is_some() && session.is_some() && own != session {
+        return Ok(None);
+    }
+    let Some(session) = session.or(own) else { return Ok(None) };
+    let Some(log) = log_of(db, tenant, &session).await? else { return Ok(None) };
+    match scope {
+        Scope::Agent(agent) => Ok(wrote(db, log, agent).await?.then_some(log)),
+        Scope::Conversation { .. } | Scope::Tenant => Ok(Some(log)),
+    }
+}
+
+async fn sessions(
+    db: &mut SqliteConnection,
+    tenant: Option<&Tenant>,
+    scope: &Scope,
+) -> Result<Vec<SessionInfo>, Failed> {
+    let columns = "SELECT id, tenant, session, agent, title, first_used, last_used, messages, tokens, bytes FROM logs ";
+    let mut query = QueryBuilder::<Sqlite>::new(columns);
+    query.push("WHERE messages > 0");
+    if let Some(tenant) = tenant {
+        query.push(" AND tenant = ").push_bind(tenant.0.to_vec());
+    }
+    match scope {
+        Scope::Conversation { session, .. } => query.push(" AND session = ").push_bind(session.0.to_vec()),
+        Scope::Agent(agent) => {
+            query.push(" AND id IN (SELECT log FROM log_agents WHERE agent = ").push_bind(agent.to_string()).push(")")
+        }
+        Scope::Tenant => &mut query,
+    };
+    query.push(" ORDER BY last_used DESC, id DESC LIMIT ").push_bind(i64::try_from(MAX_SESSIONS).unwrap_or(i64::MAX));
+    let mut sessions = Vec::new();
+    for row in query.build().persistent(false).fetch_all(&mut *db).await? {
+        sessions.extend(info(&row)?);
+    }
+    if let (Scope::Conversation { chain: Some(chain), .. }, Some(mut own)) = (scope, sessions.first().cloned()) {
+        let log = log_of(db, tenant, &own.id).await?;
+        let visible = match log {
+            Some(log) => ids(db, log, chain).await?,
+            None => Vec::new(),
+        };
+        // Nothing of who else began with the same words: neither how much that is nor when it was.
+        (own.messages, own.tokens, own.bytes) = (0, 0, 0);
+        for (id, _) in &visible {
+            let query = sqlx::query("SELECT time, tokens, length FROM log_messages WHERE id = ?").bind(id);
+            let row = query.fetch_one(&mut *db).await?;
+            own.last = if own.messages == 0 { row.try_get(0)? } else { own.last.max(row.try_get(0)?) };
+            own.messages += 1;
+            own.tokens += unsigned(row.try_get::<Option<i64>, _>(1)?.unwrap_or(0));
+            own.bytes += unsigned(row.try_get(2)?);
+        }
+        return Ok(if own.messages == 0 { Vec::new() } else { vec![own] });
+    }
+    Ok(sessions)
+}
+
+fn info(row: &SqliteRow) -> Result<Option<SessionInfo>, sqlx::Error> {
+    let ids = row.try_get::<&[u8], _>(1)?.try_into().ok().zip(row.try_get::<&[u8], _>(2)?.try_into().ok());
+    let Some((tenant, id)) = ids else { return Ok(None) };
+    Ok(Some(SessionInfo {
+        tenant: Tenant(tenant),
+        id: SessionId(id),
+        agent: row.try_get::<&str, _>(3)?.into(),
+        title: row.try_get(4)?,
+        first: row.try_get(5)?,
+        last: row.try_get(6)?,
+        messages: unsigned(row.try_get(7)?),
+        tokens: unsigned(row.try_get(8)?),
+        bytes: unsigned(row.try_get(9)?),
+    }))
+}
+
+async fn history(
+    db: &mut SqliteConnection,
+    (tenant, scope, session): (Option<&Tenant>, &Scope, Option<SessionId>),
+    page: HistoryPage,
+) -> Result<Option<Vec<Logged>>, Failed> {
+    let Some(log) = in_scope(db, (tenant, scope), session).await? else { return Ok(None) };
+    let last = page.last.min(MAX_PAGE);
+    let before = page.before.map_or(i64::MAX, i64::from);
+    let ids = match scope {
+        Scope::Conversation { chain: Some(chain), .. } => {
+            let upto = page
+                .tip
+                .and_then(|tip| chain.iter().position(|digest| *digest == tip))
+                .map_or(chain.len(), |at| at + 1);
+            let visible: HashSet<i64> =
+                ids(db, log, chain.get(..upto).unwrap_or(chain)).await?.into_iter().map(|(id, _)| id).collect();
+            numbered(db, log, before).await?.into_iter().filter(|id| visible.contains(id)).take(last).collect()
+        }
+        _ => branch(db, log, page.tip, (before, last)).await?,
+    };
+    let (mut messages, mut bytes) = (Vec::new(), 0);
+    for id in ids {
+        if bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+        let message = logged(db, id).await?;
+        bytes += message.json.len();
+        messages.push(message);
+    }
+    messages.reverse();
+    if let Scope::Agent(agent) = scope {
+        messages.retain(|message| message.agent == *agent);
+    }
+    Ok(Some(messages))
+}
+
+async fn written(db: &mut SqliteConnection, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), Failed> {
+    let Some(log) = log_of(db, None, &session).await? else { return Ok((Vec::new(), after)) };
+    let query = "SELECT id FROM log_messages WHERE log = ? AND whole = 1 AND id > ? ORDER BY id LIMIT ?";
+    let query = sqlx::query(query).bind(log).bind(after).bind(i64::try_from(MAX_PAGE).unwrap_or(i64::MAX));
+    let (mut messages, mut bytes, mut last) = (Vec::new(), 0, after);
+    for row in query.fetch_all(&mut *db).await? {
+        if bytes >= MAX_PAGE_BYTES {
+            break;
+        }
+        last = row.try_get(0)?;
+        let message = logged(db, last).await?;
+        bytes += message.json.len();
+        messages.push(message);
+    }
+    Ok((messages, last))
+}
+
+/// All messages of a log with numbers below `before`, latest number first.
+async fn numbered(db: &mut SqliteConnection, log: i64, before: i64) -> Result<Vec<i64>, sqlx::Error> {
+    let query =
+        "SELECT id FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL AND number < ? ORDER BY number DESC";
+    let rows = sqlx::query(query).bind(log).bind(before).fetch_all(db).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// The branch that ends with `tip` (else with the message written last), latest message first. Where a message is
+/// missing (dropped), the branch goes on with what was written before it.
+async fn branch(
+    db: &mut SqliteConnection,
+    log: i64,
+    tip: Option<Digest>,
+    (before, last): (i64, usize),
+) -> Result<Vec<i64>, sqlx::Error> {
+    let query = "WITH RECURSIVE walk (id, parent, number) AS ( \
+                 SELECT id, parent, number FROM (SELECT id, parent, number FROM log_messages \
+                   WHERE log = ?1 AND whole = 1 AND (?2 IS NULL OR digest = ?2) ORDER BY id DESC LIMIT 1) \
+                 UNION ALL SELECT m.id, m.parent, m.number FROM walk JOIN log_messages m \
+                   ON m.log = ?1 AND m.digest = walk.parent AND m.whole = 1) \
+                 SELECT id FROM walk WHERE number < ?3 LIMIT ?4";
+    let query = sqlx::query(query).bind(log).bind(tip.map(|tip| tip.to_vec())).bind(before);
+    let rows = query.bind(i64::try_from(last).unwrap_or(i64::MAX)).fetch_all(db).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// One message, complete.
+pub(super) async fn logged(db: &mut SqliteConnection, id: i64) -> Result<Logged, Failed> {
+    let query = "SELECT digest, parent, number, role, agent, time, tokens, dialect, after IS NOT NULL, length \
+                 FROM log_messages WHERE id = ?";
+    let row = sqlx::query(query).bind(id).fetch_optional(&mut *db).await?.ok_or(Failed::Damaged)?;
+    let json = json(db, id, row.try_get(9)?).await?;
+    Ok(Logged {
+        digest: digest(&row, 0)?.ok_or(Failed::Damaged)?,
+        parent: digest(&row, 1)?,
+        number: u32::try_from(row.try_get::<i64, _>(2)?).unwrap_or(u32::MAX),
+        role: role_of(row.try_get(3)?),
+        agent: row.try_get::<&str, _>(4)?.into(),
+        time: row.try_get(5)?,
+        tokens: row.try_get::<Option<i64>, _>(6)?.and_then(|tokens| u32::try_from(tokens).ok()),
+        dialect: dialect_of(row.try_get(7)?),
+        answered: row.try_get(8)?,
+        json,
+    })
+}
+
+async fn json(db: &mut SqliteConnection, id: i64, length: i64) -> Result<String, Failed> {
+    let rows = sqlx::query("SELECT body FROM log_bodies WHERE message = ? ORDER BY number").bind(id);
+    let mut chunks: Vec<Vec<u8>> = Vec::new();
+    for row in rows.fetch_all(&mut *db).await? {
+        chunks.push(row.try_get(0)?);
+    }
+    // A long message takes longer to unpack than others may wait on this thread.
+    let unpacked = tokio::task::spawn_blocking(move || {
+        let mut json = Vec::new();
+        for chunk in &chunks {
+            json.extend(unpack(chunk).ok()?);
+        }
+        Some(json).filter(|json| i64::try_from(json.len()) == Ok(length))
+    });
+    let json = unpacked.await.ok().flatten().ok_or(Failed::Damaged)?;
+    Ok(String::from_utf8(json).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+pub(super) fn digest(row: &SqliteRow, column: usize) -> Result<Option<Digest>, sqlx::Error> {
+    Ok(row.try_get::<Option<&[u8]>, _>(column)?.and_then(|bytes| bytes.try_into().ok()))
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// An agent's name, shared.
+pub(super) fn agent(row: &SqliteRow, column: usize) -> Result<Arc<str>, sqlx::Error> {
+    Ok(row.try_get::<&str, _>(column)?.into())
+}

@@ -1,0 +1,237 @@
+//! Search: the words of a query as an expression of the index, the best messages, and the text around the hit.
+
+use std::collections::HashSet;
+
+use futures_util::TryStreamExt;
+use sqlx::Row as _;
+use sqlx::sqlite::SqliteConnection;
+
+use super::passages::{Asked, passages, snippet};
+use super::read::{Failed, agent, digest, ids, in_scope, log_of, logged};
+use super::scribe::{agent_mark, tag};
+use super::write::{of_passage, role_of};
+use super::{Hit, MAX_HITS, MAX_QUERY, Scope, Search, SessionId};
+use crate::store::Tenant;
+use crate::wire::plain::plain;
+
+/// Candidates that one expression yields at most.
+const CANDIDATES: usize = 2_000;
+
+/// Where a search looks.
+struct Place {
+    tenant: Tenant,
+    /// What must stand in the index's first column.
+    marks: Vec<String>,
+    /// Only these messages.
+    only: Option<HashSet<i64>>,
+    session: Option<SessionId>,
+    agent: Option<std::sync::Arc<str>>,
+    /// Not the answers that no client has sent back: nothing says whose they are.
+    sent_only: bool,
+}
+
+/// One candidate: a message, the passage of it that fits best, and how well (less is better).
+#[derive(Clone, Copy)]
+struct Found {
+    message: i64,
+    passage: usize,
+    score: f64,
+}
+
+pub(super) async fn search(
+    db: &mut SqliteConnection,
+    (tenant, scope): (Option<&Tenant>, &Scope),
+    search: &Search,
+) -> Result<Vec<Hit>, Failed> {
+    let query = search.query.get(..floor(&search.query, MAX_QUERY)).unwrap_or_default();
+    let (asked, max) = (Asked::of(query), search.max.min(MAX_HITS));
+    if asked.terms.is_empty() || max == 0 {
+        return Ok(Vec::new());
+    }
+    let mut hits: Vec<(f64, Hit)> = Vec::new();
+    for tenant in tenants(db, tenant).await? {
+        let Some(place) = place(db, tenant, scope, search.session).await? else { continue };
+        hits.extend(search_in(db, &place, &asked, max).await?);
+    }
+    hits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    Ok(hits.into_iter().map(|(_, hit)| hit).take(max).collect())
+}
+
+/// The tenant, or for the operator all.
+async fn tenants(db: &mut SqliteConnection, tenant: Option<&Tenant>) -> Result<Vec<Tenant>, sqlx::Error> {
+    if let Some(tenant) = tenant {
+        return Ok(vec![*tenant]);
+    }
+    let rows = sqlx::query("SELECT DISTINCT tenant FROM logs").fetch_all(db).await?;
+    Ok(rows.iter().filter_map(|row| Some(Tenant(row.try_get::<&[u8], _>(0).ok()?.try_into().ok()?))).collect())
+}
+
+/// `None`: nothing is in scope.
+async fn place(
+    db: &mut SqliteConnection,
+    tenant: Tenant,
+    scope: &Scope,
+    session: Option<SessionId>,
+) -> Result<Option<Place>, sqlx::Error> {
+    let mut place = Place { tenant, marks: Vec::new(), only: None, session, agent: None, sent_only: false };
+    if session.is_some() || matches!(scope, Scope::Conversation { .. }) {
+        let Some(log) = in_scope(db, (Some(&tenant), scope), session).await? else { return Ok(None) };
+        place.marks.push(format!("s{log}"));
+    }
+    match scope {
+        Scope::Conversation { session, chain } => {
+            place.session = Some(*session);
+            if let Some(chain) = chain {
+                let Some(log) = log_of(db, Some(&tenant), session).await? else { return Ok(None) };
+                place.only = Some(ids(db, log, chain).await?.into_iter().map(|(id, _)| id).collect());
+                place.sent_only = true;
+            }
+        }
+        Scope::Agent(agent) => {
+            place.marks.push(agent_mark(&tenant, agent));
+            place.agent = Some(agent.clone());
+        }
+        Scope::Tenant => {}
+    }
+    Ok(Some(place))
+}
+
+async fn search_in(
+    db: &mut SqliteConnection,
+    place: &Place,
+    asked: &Asked,
+    max: usize,
+) -> Result<Vec<(f64, Hit)>, Failed> {
+    let mut hits = Vec::new();
+    let mut seen = HashSet::new();
+    // What has only some of the words comes behind what has all.
+    for (rank, expression) in [all(place, asked), any(place, asked)].into_iter().enumerate() {
+        if hits.len() >= max || rank > 0 && asked.terms.len() < 2 {
+            break;
+        }
+        for found in candidates(db, place, &expression, max).await? {
+            if hits.len() >= max {
+                break;
+            }
+            if seen.insert(found.message)
+                && let Some(hit) = hit(db, place, asked, found).await?
+            {
+                hits.push((rank as f64 * 1e9 + found.score, hit));
+            }
+        }
+    }
+    Ok(hits)
+}
+
+/// All words, or the phrase that they make: where they follow one another they count for more.
+fn all(place: &Place, asked: &Asked) -> String {
+    let terms: Vec<String> = asked.terms.iter().map(|term| spellings(place, term)).collect();
+    let all = format!("({})", terms.join(" AND "));
+    let either = if asked.phrase.len() > 1 { format!("({} OR {all})", phrase(place, &asked.phrase)) } else { all };
+    within(place, &either)
+}
+
+/// Any of the words.
+fn any(place: &Place, asked: &Asked) -> String {
+    let terms: Vec<String> = asked.terms.iter().map(|term| spellings(place, term)).collect();
+    within(place, &format!("({})", terms.join(" OR ")))
+}
+
+fn within(place: &Place, expression: &str) -> String {
+    let marks: String = place.marks.iter().map(|mark| format!("scope : \"{mark}\" AND ")).collect();
+    format!("{marks}{expression}")
+}
+
+/// One word in any of its spellings.
+fn spellings(place: &Place, term: &[Vec<String>]) -> String {
+    let spelling = |tokens: &Vec<String>| {
+        let tokens: Vec<String> = tokens.iter().map(|token| quoted(place, token)).collect();
+        format!("({})", tokens.join(" AND "))
+    };
+    format!("({})", term.iter().map(spelling).collect::<Vec<_>>().join(" OR "))
+}
+
+fn phrase(place: &Place, words: &[String]) -> String {
+    let tag = tag(&place.tenant);
+    format!("\"{}\"", words.iter().map(|word| format!("{tag}{word}")).collect::<Vec<_>>().join(" "))
+}
+
+/// Tokens hold letters, digits and `_` alone.
+fn quoted(place: &Place, token: &str) -> String {
+    format!("\"{}{token}\"", tag(&place.tenant))
+}
+
+/// The messages that fit an expression, best first.
+async fn candidates(
+    db: &mut SqliteConnection,
+    place: &Place,
+    expression: &str,
+    max: usize,
+) -> Result<Vec<Found>, sqlx::Error> {
+    let query = "SELECT rowid, bm25(log_index, 0.0, 1.0, 0.6) AS score FROM log_index WHERE log_index MATCH ? \
+                 ORDER BY score, rowid DESC";
+    let query = sqlx::query(query).bind(expression.to_owned()).persistent(false);
+    let mut rows = query.fetch(db);
+    let (mut found, mut seen): (Vec<Found>, HashSet<i64>) = (Vec::new(), HashSet::new());
+    // A few more than are wanted: some may turn out to be out of scope or unfinished.
+    let enough = (max * 4 + 16).min(CANDIDATES);
+    while let Some(row) = rows.try_next().await? {
+        let (message, passage) = of_passage(row.try_get(0)?);
+        let visible = place.only.as_ref().is_none_or(|only| only.contains(&message));
+        if visible && seen.insert(message) {
+            found.push(Found { message, passage, score: row.try_get(1)? });
+            if found.len() >= enough {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A candidate as a hit. `None`: it is not in scope after all.
+async fn hit(db: &mut SqliteConnection, place: &Place, asked: &Asked, found: Found) -> Result<Option<Hit>, Failed> {
+    let query = "SELECT l.tenant, l.session, m.agent, m.digest, m.number, m.role, m.time, m.after IS NOT NULL, m.whole \
+                 FROM log_messages m JOIN logs l ON l.id = m.log WHERE m.id = ?";
+    let Some(row) = sqlx::query(query).bind(found.message).fetch_optional(&mut *db).await? else { return Ok(None) };
+    let (tenant, session): (&[u8], &[u8]) = (row.try_get(0)?, row.try_get(1)?);
+    let (Ok(session), Some(digest)) = (session.try_into().map(SessionId), digest(&row, 3)?) else { return Ok(None) };
+    let agent = agent(&row, 2)?;
+    let answered: bool = row.try_get(7)?;
+    let in_scope = tenant == place.tenant.0.as_slice()
+        && place.session.is_none_or(|only| only == session)
+        && place.agent.as_ref().is_none_or(|only| *only == agent)
+        && !(answered && place.sent_only)
+        && row.try_get::<i64, _>(8)? != 0;
+    if !in_scope {
+        return Ok(None);
+    }
+    let message = match logged(db, found.message).await {
+        Ok(message) => message,
+        Err(Failed::Damaged) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let wanted = asked.tokens.clone();
+    let shown = tokio::task::spawn_blocking(move || {
+        let text = plain(message.dialect, message.json.as_bytes()).text;
+        let place = passages(&text).into_iter().nth(found.passage).unwrap_or_default();
+        snippet(text.get(place).unwrap_or_default(), &wanted)
+    });
+    Ok(Some(Hit {
+        tenant: place.tenant,
+        session,
+        agent,
+        digest,
+        number: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
+        role: role_of(row.try_get(5)?),
+        time: row.try_get(6)?,
+        snippet: shown.await.map_err(|_| Failed::Damaged)?,
+    }))
+}
+
+fn floor(text: &str, mut at: usize) -> usize {
+    at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}

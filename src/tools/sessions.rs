@@ -1,0 +1,224 @@
+//! The tools for the session log: what was said before anything was removed, in the conversations that the caller may
+//! see. What is outside of that is answered as what does not exist.
+
+use super::execution::{Answer, Toolbox};
+use super::page::room;
+use crate::config::ToolScope;
+use crate::memory::day::stamp;
+use crate::store::ReadError;
+use crate::store::log::{HistoryPage, Logged, Scope, Search, SessionId, SessionInfo};
+use crate::wire::{Digest, Role};
+
+/// Which conversations a caller may see, and which one is its own.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub scope: Scope,
+    /// The current conversation's session, where it is known.
+    pub current: Option<SessionId>,
+    /// The current conversation's last message: tells its branch from others of its session.
+    pub tip: Option<Digest>,
+}
+
+/// Which part of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub session: Option<[u8; 16]>,
+    pub last: usize,
+    pub before: Option<u64>,
+    /// Characters of the latest message to skip; the others are then left out.
+    pub char: usize,
+}
+
+/// What a caller may do without a view: nothing, since nobody knows which conversation is its own.
+const NO_VIEW: &str = "it is not known which conversation this is, and the operator allows no other one. Over MCP, send the \
+                       header x-compactproxy-session with the same value as on the requests to the model.";
+
+impl View {
+    /// The view that a configuration allows. `None`: only the current session, and which that is, is not known.
+    /// `chain`: only its messages with these digests, where nothing but its content names the session.
+    pub fn of(rule: ToolScope, agent: &str, current: Option<SessionId>, chain: Option<&[Digest]>) -> Option<Self> {
+        let scope = match rule {
+            ToolScope::Tenant => Scope::Tenant,
+            ToolScope::Agent => Scope::Agent(agent.into()),
+            ToolScope::Session => Scope::Conversation { session: current?, chain: chain.map(Into::into) },
+        };
+        Some(Self { scope, current, tip: chain.and_then(<[Digest]>::last).copied() })
+    }
+
+    /// The same, from the branch of the current session that ends with this message.
+    #[must_use]
+    pub fn at(self, tip: Digest) -> Self {
+        Self { tip: Some(tip), ..self }
+    }
+
+    /// The scope of one agent's sessions; `None` where it has none in sight. In one conversation agents are told apart
+    /// by what they wrote.
+    fn of_agent(&self, agent: Option<&str>) -> Option<Scope> {
+        match (&self.scope, agent) {
+            (scope, None) | (scope @ Scope::Conversation { .. }, _) => Some(scope.clone()),
+            (Scope::Tenant, Some(agent)) => Some(Scope::Agent(agent.into())),
+            (Scope::Agent(own), Some(agent)) => (**own == *agent).then(|| self.scope.clone()),
+        }
+    }
+}
+
+impl Toolbox {
+    pub(super) async fn session_list(&self, agent: Option<&str>) -> Answer {
+        let view = self.view()?;
+        let Some(tenant) = self.caller.home else { return Ok("[no sessions]".to_owned()) };
+        self.admitted()?;
+        let mut sessions = match view.of_agent(agent) {
+            Some(scope) => self.reading.store.sessions(&tenant, &scope).await.map_err(said)?,
+            None => Vec::new(),
+        };
+        sessions.retain(|session| agent.is_none_or(|agent| *session.agent == *agent));
+        let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
+        for session in &sessions {
+            let line = listed(session, view.current);
+            chars += line.chars().count();
+            if chars > room(self.page_chars) {
+                break;
+            }
+            shown += &line;
+            fit += 1;
+        }
+        let total = sessions.len();
+        Ok(match total {
+            0 => "[no sessions]".to_owned(),
+            _ if fit < total => format!("[the latest {fit} of {total} sessions; session_search finds others]\n{shown}"),
+            _ => format!("[{total} session{}, the latest first]\n{shown}", if total == 1 { "" } else { "s" }),
+        })
+    }
+
+    pub(super) async fn session_history(&self, agent: Option<&str>, part: Part) -> Answer {
+        let view = self.view()?;
+        let Some(session) = part.session.map(SessionId).or(view.current) else {
+            return Err(
+                "sessionId is missing: it is not known which conversation this is. Take one from session_list."
+                    .to_owned(),
+            );
+        };
+        let unknown = || format!("there is no session {session} that you may read; session_list names those.");
+        let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return Err(unknown()) };
+        self.admitted()?;
+        let page = HistoryPage {
+            last: if part.char > 0 { 1 } else { part.last },
+            before: part.before.map(|before| u32::try_from(before).unwrap_or(u32::MAX)),
+            tip: view.tip.filter(|_| Some(session) == view.current),
+        };
+        let messages = self.reading.store.history(&tenant, &scope, Some(session), page).await.map_err(said)?;
+        let mut messages = messages.ok_or_else(unknown)?;
+        messages.retain(|message| agent.is_none_or(|agent| *message.agent == *agent));
+        let (bytes, room) = (messages.iter().map(|message| message.json.len()).sum(), room(self.page_chars));
+        let work = move || history(session, &messages, part.char, room);
+        self.reading.work(bytes, work).await.map_err(|why| format!("{why}."))?
+    }
+
+    pub(super) async fn session_search(
+        &self,
+        query: String,
+        agent: Option<&str>,
+        session: Option<[u8; 16]>,
+        max: usize,
+    ) -> Answer {
+        let view = self.view()?;
+        let nothing = || Ok("[nothing matches in the sessions that you may read]".to_owned());
+        let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return nothing() };
+        self.admitted()?;
+        let search = Search { query, session: session.map(SessionId), max };
+        let mut hits = self.reading.store.search_log(&tenant, &scope, &search).await.map_err(said)?;
+        hits.retain(|hit| agent.is_none_or(|agent| *hit.agent == *agent));
+        let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
+        for hit in &hits {
+            let (role, time) = (name_of(hit.role), stamp(hit.time));
+            let entry = format!("session {} #{} {role} {time}\n{}\n\n", hit.session, hit.number, hit.snippet.trim());
+            chars += entry.chars().count();
+            if chars > room(self.page_chars) {
+                break;
+            }
+            shown += &entry;
+            fit += 1;
+        }
+        match fit {
+            0 => nothing(),
+            _ => Ok(format!(
+                "[{fit} of {} hits, the best first; to read on at #N use session_history with that sessionId and before=N+1]\n\
+                 {shown}",
+                hits.len()
+            )),
+        }
+    }
+
+    fn view(&self) -> Result<&View, String> {
+        self.caller.view.as_ref().ok_or_else(|| NO_VIEW.to_owned())
+    }
+
+    fn admitted(&self) -> Result<(), String> {
+        self.reading.admit().map_err(|why| format!("{why}."))
+    }
+}
+
+fn said(error: ReadError) -> String {
+    format!("{error}.")
+}
+
+fn listed(session: &SessionInfo, current: Option<SessionId>) -> String {
+    let SessionInfo { id, agent, title, first, last, messages, tokens, .. } = session;
+    let this = if Some(*id) == current { ", this conversation" } else { "" };
+    let (first, last) = (stamp(*first), stamp(*last));
+    format!("{id}{this}: agent {agent}, {first} to {last}, {messages} messages, {tokens} tokens: {title}\n")
+}
+
+fn name_of(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        _ => "other",
+    }
+}
+
+/// Messages (oldest first) as a page: the latest ones that fit, complete, or a part of the latest.
+fn history(session: SessionId, messages: &[Logged], char: usize, room: usize) -> Answer {
+    let Some((latest, _)) = messages.split_last() else {
+        return Ok(format!("[session {session}: no messages there]"));
+    };
+    let (mut entries, mut chars) = (Vec::new(), 0);
+    for message in messages.iter().rev().filter(|_| char == 0) {
+        let entry = format!("{}\n{}\n\n", heading(message), message.text());
+        chars += entry.chars().count();
+        if chars > room {
+            break;
+        }
+        entries.push((message.number, entry));
+    }
+    let Some((oldest, _)) = entries.last() else { return part(session, latest, char, room) };
+    let earlier = if *oldest > 1 { format!("; for earlier ones use before={oldest}") } else { String::new() };
+    let head = format!("[session {session}: messages #{oldest} to #{}{earlier}]\n", latest.number);
+    Ok(entries.iter().rev().fold(head, |page, (_, entry)| page + entry))
+}
+
+fn heading(message: &Logged) -> String {
+    format!("#{} {} {}", message.number, name_of(message.role), stamp(message.time))
+}
+
+/// Part of a message that is longer than a page.
+fn part(session: SessionId, message: &Logged, char: usize, room: usize) -> Answer {
+    let text = message.text();
+    let total = text.chars().count();
+    if char > 0 && char >= total {
+        return Err(format!("char_offset {char} is behind the end: that message has {total} characters."));
+    }
+    let body: String = text.chars().skip(char).take(room).collect();
+    let (number, end) = (message.number, char + body.chars().count());
+    let again = format!("before={}, lastN=1 and char_offset={end}", u64::from(number) + 1);
+    let more = if end < total { format!("; for more use {again}") } else { String::new() };
+    let earlier = if number > 1 { format!("; for earlier messages use before={number}") } else { String::new() };
+    let heading = heading(message);
+    let first = char + 1;
+    Ok(format!("[session {session}: {heading}, characters {first} to {end} of {total}{more}{earlier}]\n{body}\n"))
+}
+
+#[cfg(test)]
+#[path = "tests/sessions.rs"]
+mod tests;

@@ -1,0 +1,79 @@
+//! One item of a conversation as plain text: what is searched and shown of it.
+
+use super::conversation::{Dialect, Facts, Role, SlotKind};
+use super::scan::unescaped;
+
+/// What an item says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plain {
+    pub role: Role,
+    /// Its texts in order, one under another: words, reasoning, calls as `name(arguments)`, results. Empty where
+    /// there are none.
+    pub text: String,
+}
+
+/// Reads one item by itself. What cannot be read as an item is shown as its own bytes.
+pub fn plain(dialect: Dialect, raw: &[u8]) -> Plain {
+    let facts = if raw.first() == Some(&b'"') { dialect.facts_of_text(raw) } else { dialect.facts(raw) };
+    match facts {
+        Ok(facts) => Plain { role: facts.role, text: text(raw, &facts) },
+        Err(_) => Plain { role: Role::Unknown, text: String::from_utf8_lossy(raw).into_owned() },
+    }
+}
+
+fn text(raw: &[u8], facts: &Facts) -> String {
+    let mut lines = Vec::new();
+    let mut called = vec![false; facts.calls.len()];
+    for slot in &facts.slots {
+        let raw = raw.get(slot.span.clone()).unwrap_or_default();
+        match slot.kind {
+            SlotKind::Text | SlotKind::Reasoning | SlotKind::Result(_) => lines.extend(decoded(raw)),
+            SlotKind::Arguments(call) | SlotKind::Input(call) => {
+                let name = facts.calls.get(call).map_or("", |call| call.name.as_str());
+                lines.extend(decoded(raw).map(|given| format!("{name}({given})")));
+                called.get_mut(call).into_iter().for_each(|called| *called = true);
+            }
+            SlotKind::Media | SlotKind::Other => {}
+        }
+    }
+    let bare = facts.calls.iter().zip(called).filter(|(_, called)| !called);
+    lines.extend(bare.map(|(call, _)| format!("{}()", call.name)));
+    lines.retain(|line| !line.is_empty());
+    lines.join("\n")
+}
+
+/// Of a JSON string what it says (a lone surrogate makes it its own spelling), of anything else its spelling.
+fn decoded(raw: &[u8]) -> Option<String> {
+    let spelt = || Some(String::from_utf8_lossy(raw).into_owned());
+    if raw.first() == Some(&b'"') { unescaped(raw).or_else(spelt) } else { spelt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(dialect: Dialect, raw: &str) -> Plain {
+        plain(dialect, raw.as_bytes())
+    }
+
+    #[test]
+    fn texts_calls_and_results_in_every_dialect() {
+        let call = r#"{"role":"assistant","content":"Let me see.","tool_calls":[{"id":"a","type":"function","function":{"name":"grep","arguments":"{\"q\":\"näh\"}"}}]}"#;
+        let plain = of(Dialect::Chat, call);
+        assert_eq!((plain.role, plain.text.as_str()), (Role::Assistant, "Let me see.\ngrep({\"q\":\"näh\"})"));
+        let result = of(Dialect::Chat, r#"{"role":"tool","tool_call_id":"a","content":"two\nlines"}"#);
+        assert_eq!((result.role, result.text.as_str()), (Role::Tool, "two\nlines"));
+        let call =
+            r#"{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"Bash","input":{"command":"ls"}}]}"#;
+        assert_eq!(of(Dialect::Messages, call).text, r#"Bash({"command":"ls"})"#);
+        let output = r#"{"type":"function_call_output","call_id":"a","output":"done"}"#;
+        assert_eq!(of(Dialect::Responses, output).text, "done");
+        assert_eq!(of(Dialect::Responses, "\"just words\"").text, "just words");
+    }
+
+    #[test]
+    fn what_is_no_item_is_shown_as_it_stands() {
+        let plain = of(Dialect::Chat, "[1, 2]");
+        assert_eq!((plain.role, plain.text.as_str()), (Role::Unknown, "[1, 2]"));
+    }
+}
