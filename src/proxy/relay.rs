@@ -41,6 +41,8 @@ pub struct Relay {
     /// The source's failure, told only after what came before it has gone out.
     failure: Option<hyper::Error>,
     state: State,
+    /// Something was handed on. What comes first waits for nothing: it goes out with the response's head.
+    begun: bool,
     turns: u8,
     idle: Idle,
     last: Last,
@@ -67,6 +69,7 @@ impl Relay {
             ready: Ready::default(),
             failure: None,
             state: State::Open,
+            begun: false,
             turns: 0,
             idle: Idle { limit: idle, since: None, timer: None },
             last: Last::default(),
@@ -125,7 +128,7 @@ impl Relay {
                 Poll::Pending if self.ready.is_empty() => {
                     return self.idle.poll_over(cx).map(|()| Some(Err(RelayError::Idle)));
                 }
-                Poll::Pending if self.turns == TURNS => return Poll::Ready(self.ready.take().map(Ok)),
+                Poll::Pending if !self.begun || self.turns == TURNS => return Poll::Ready(self.ready.take().map(Ok)),
                 Poll::Pending => {
                     self.turns += 1;
                     cx.waker().wake_by_ref();
@@ -177,6 +180,7 @@ impl Body for Relay {
         let next = this.poll_next(cx);
         match &next {
             Poll::Ready(Some(Ok(frame))) => {
+                this.begun = true;
                 if let Some(data) = frame.data_ref() {
                     this.last.add(data);
                     if let Some(watch) = &mut this.watch {

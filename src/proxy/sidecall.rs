@@ -221,6 +221,7 @@ impl<'o> Caller<'o> {
         if settings.is_some_and(|settings| settings.model.is_some()) || index != origin.index {
             envelope.model = Some(model);
         }
+        // Elsewhere a header says it.
         if index != origin.index {
             envelope.version = None;
         }

@@ -4,11 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::execution::{Answer, Toolbox};
 use super::page::room;
-use crate::memory::MemoryFile;
 use crate::memory::page::page;
 use crate::memory::save::{Author, section};
 use crate::memory::search::search;
-use crate::memory::{Day, MemoryPath};
+use crate::memory::{Day, MemoryFile, MemoryPath};
 use crate::store::MemoryError;
 
 /// Files that are named to a model that asks for one that is not there.

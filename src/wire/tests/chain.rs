@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::wire::memo::Memo;
-use crate::wire::read;
+use crate::wire::{fields, read};
 
 fn conversation(body: &str) -> Conversation<'_> {
     read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap()
@@ -67,4 +67,33 @@ fn only_a_turn_that_has_ended_is_one() {
     for status in ["queued", "in_progress", "failed", "cancelled", "anything new"] {
         assert!(!read(&format!(r#","status":"{status}""#)), "{status}");
     }
+}
+
+#[test]
+fn turns_are_seen_without_a_reading_as_with_one_or_not_at_all() {
+    let user = r#"{"role":"user","content":"x \"assistant\""}"#;
+    let said = r#"{"type":"message","role":"assistant","content":[]}"#;
+    let output = r#"{"type":"function_call_output","call_id":"c","output":"x"}"#;
+    let system = r#"{"role":"developer","content":"x"}"#;
+    let compaction = r#"{"type":"compaction","encrypted_content":"x"}"#;
+    for (items, seen) in [
+        (vec![], Some(false)),
+        (vec![user], Some(false)),
+        (vec![system, user, user], Some(false)),
+        (vec![user, said], Some(true)),
+        (vec![output, user], Some(true)),
+        // What a compaction stands for is no turn: only a reading tells.
+        (vec![user, said, compaction, user], None),
+        (vec![user, "1"], None),
+    ] {
+        let body = format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
+        let fields = fields(Dialect::Responses, body.as_bytes()).unwrap();
+        assert_eq!(shows_turns(&fields, body.as_bytes()), seen, "{body}");
+        let turn = |role| matches!(role, Role::Assistant | Role::Tool);
+        if let Some(seen) = seen {
+            assert_eq!(conversation(&body).items.iter().any(|item| turn(item.facts.role)), seen, "{body}");
+        }
+    }
+    let text = r#"{"input":"x"}"#;
+    assert_eq!(shows_turns(&fields(Dialect::Responses, text.as_bytes()).unwrap(), text.as_bytes()), Some(false));
 }
