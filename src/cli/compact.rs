@@ -11,6 +11,7 @@ use super::{CompactArgs, Failure};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::calibration::Calibration;
 use crate::compact::client_compaction::asks_for_it;
+use crate::compact::evict::Ways;
 use crate::compact::plan::{Actions, Need, Proposal, Situation, plan};
 use crate::compact::render::render;
 use crate::compact::tokens::Tokens;
@@ -98,7 +99,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
             .map_or(1.0, |factor| Calibration::of(factor).factor()),
         key: &store.text_key(&tenant),
         tokens: &Tokens::for_model(Some(&model)),
-        workspace: folder.as_deref(),
+        ways: Ways { folder: folder.as_deref(), ..Ways::default() },
     };
     let mut proposal = match asks_for_it(conversation) {
         true => Proposal::default(),
@@ -119,7 +120,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let activated = checkpoint.is_some();
     let root = chain.first().copied().unwrap_or_default();
     let new = activated || !evictions.is_empty();
-    let batch = Batch { root, texts, evictions, checkpoint, said: None };
+    let batch = Batch { root, texts, evictions, checkpoint, ..Batch::default() };
     let refused = new && !keep(store, &tenant, folder.as_deref(), batch).await;
     // What is known already stands, whether or not the store takes more.
     let (actions, tokens, note) = match refused {

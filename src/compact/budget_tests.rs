@@ -199,7 +199,7 @@ fn acting(chat: &Chat, strategies: &Strategies, window: Option<Window>, output: 
     let all = 0..conversation.items.len();
     let mut acting = Vec::new();
     if let Some(settings) = &strategies.eviction {
-        let evictor = Evictor { settings, key: &key, tokens: &tokens, folder: None };
+        let evictor = Evictor { settings, key: &key, tokens: &tokens, ways: Default::default() };
         acting.extend((!evictions(&conversation, 0, &evictor).is_empty()).then_some("evict"));
     }
     let gained = |cuts: &[_]| raised(gain(&conversation, cuts, &tokens, &|_, _| None));
@@ -208,8 +208,14 @@ fn acting(chat: &Chat, strategies: &Strategies, window: Option<Window>, output: 
         acting.extend((!cuts.is_empty() && gained(&cuts) >= budget.truncate_gain).then_some("truncate"));
     }
     if let Some(settings) = &strategies.prune {
-        let pruner =
-            Pruner { settings, key: &key, tokens: &tokens, folder: None, protect: budget.protect, min_gain: 0 };
+        let pruner = Pruner {
+            settings,
+            key: &key,
+            tokens: &tokens,
+            ways: Default::default(),
+            protect: budget.protect,
+            min_gain: 0,
+        };
         let cuts = prune(&conversation, all, &pruner, &|_, _| None);
         acting.extend((!cuts.is_empty() && gained(&cuts) >= budget.prune_gain).then_some("prune"));
     }

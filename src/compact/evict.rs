@@ -19,8 +19,7 @@ pub struct Evictor<'a> {
     pub key: &'a TextKey,
     /// Used only where `max_result_tokens` is set.
     pub tokens: &'a Tokens,
-    /// `<workspace_dir>/<tenant>`, where texts are written as files too.
-    pub folder: Option<&'a str>,
+    pub ways: Ways<'a>,
 }
 
 /// The evictions of oversized results among the items from `from` on: the item, its new texts, and what they
@@ -41,10 +40,21 @@ pub fn evictions(
 
 /// The text that takes an evicted text's place: a function of the text, its id and the settings alone. The
 /// preview shrinks to a quarter of a short text, so that a low limit still has an effect.
-pub fn stub(text: &str, id: TextId, settings: &EvictionSettings, folder: Option<&str>) -> String {
+pub fn stub(text: &str, id: TextId, settings: &EvictionSettings, ways: Ways<'_>) -> String {
     let preview = settings.preview_chars.min(text.chars().count() / 4);
     let page = (settings.max_result_chars / 2).clamp(1, 8_000);
-    clip(text, id, Preview { chars: preview, page }, folder)
+    clip(text, id, Preview { chars: preview, page }, ways)
+}
+
+/// Ways to a removed text beside its address, as far as they are fixed for the conversation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ways<'a> {
+    /// `<workspace_dir>/<tenant>`, where texts are written as files too.
+    pub folder: Option<&'a str>,
+    /// The client's own tool that reads files.
+    pub reader: Option<&'a str>,
+    /// The proxy's tool that reads removed texts, as it is offered.
+    pub tool: Option<&'a str>,
 }
 
 /// How much of a text stays in its place.
@@ -58,7 +68,7 @@ pub struct Preview {
 
 /// Head, pointer and tail of a text. Cut after a line end where one is within a quarter of the preview, never
 /// inside a character or before its combining marks. May be longer than a short text: the caller compares.
-pub fn clip(text: &str, id: TextId, preview: Preview, folder: Option<&str>) -> String {
+pub fn clip(text: &str, id: TextId, preview: Preview, ways: Ways<'_>) -> String {
     let (head_end, tail_start) = (head_end(text, preview.chars), tail_start(text, preview.chars));
     let head = text.get(..head_end).unwrap_or_default();
     let hidden = text.get(head_end..tail_start).unwrap_or_default();
@@ -67,11 +77,13 @@ pub fn clip(text: &str, id: TextId, preview: Preview, folder: Option<&str>) -> S
     let (head_chars, head_lines) = (head.chars().count(), head.lines().count());
     let offset = if head.is_empty() || head.ends_with('\n') { head_lines } else { head_lines.saturating_sub(1) };
     let page = preview.page;
-    let file = folder.map(|folder| format!(" It is also in the file {folder}/{id}.")).unwrap_or_default();
+    let reader = ways.reader.map(|reader| format!(", which the tool {reader} reads")).unwrap_or_default();
+    let file = ways.folder.map(|folder| format!(" It is also in the file {folder}/{id}{reader}.")).unwrap_or_default();
+    let tool = ways.tool.map(|tool| format!("call the tool {tool} with it, or ")).unwrap_or_default();
     let gap = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     format!(
         "{head}{gap}[compactproxy notice: {chars} characters ({lines} lines) are left out here and kept. Whole text: id {id}, \
-         GET /_compactproxy/evicted/{id} at this model API's address. Page by lines with ?offset={offset}&limit=100 \
+         {tool}GET /_compactproxy/evicted/{id} at this model API's address. Page by lines with ?offset={offset}&limit=100 \
          or by characters with ?unit=chars&offset={head_chars}&limit={page}.{file} After this notice the text goes on.]\n{tail}"
     )
 }
@@ -175,7 +187,7 @@ impl Evictor<'_> {
                 break;
             }
             let id = self.key.id(&part.text);
-            let text = stub(&part.text, id, self.settings, self.folder);
+            let text = stub(&part.text, id, self.settings, self.ways);
             let left = text.chars().count();
             if left >= part.chars || text.len() >= part.text.len() {
                 continue;
@@ -199,7 +211,7 @@ impl Evictor<'_> {
         let text = order.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("\n");
         let (largest, others) = parts.split_first().filter(|(_, others)| !others.is_empty())?;
         let removed = self.key.removed(text);
-        let stub = stub(&removed.text, removed.id, self.settings, self.folder);
+        let stub = stub(&removed.text, removed.id, self.settings, self.ways);
         let marked = || others.iter().filter(|part| part.text.len() > ELSEWHERE.len());
         let mut replaced: Vec<Evicted> =
             marked().map(|part| (Replacement { slot: part.slot, text: ELSEWHERE.to_owned() }, None)).collect();

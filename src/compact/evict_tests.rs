@@ -20,7 +20,7 @@ fn settings(max: usize, preview: usize) -> EvictionSettings {
 
 fn evict(chat: &Chat, from: usize, settings: &EvictionSettings) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
     let tokens = Tokens::default();
-    evictions(&chat.conversation(), from, &Evictor { settings, key: &KEY, tokens: &tokens, folder: None })
+    evictions(&chat.conversation(), from, &Evictor { settings, key: &KEY, tokens: &tokens, ways: Default::default() })
 }
 
 /// Head and tail of a stub, and its notice.
@@ -62,7 +62,7 @@ fn what_went_whole_stays_whole() {
 fn a_stub_says_where_the_rest_is() {
     let text = lines(1_000);
     let id = KEY.id(&text);
-    let stub = stub(&text, id, &settings(4_000, 500), Some("/srv/texts/t1"));
+    let stub = stub(&text, id, &settings(4_000, 500), Ways { folder: Some("/srv/texts/t1"), ..Ways::default() });
     let (head, notice, tail) = taken_apart(&stub);
     assert!(head.ends_with('\n') && text.starts_with(head) && text.ends_with(tail) && tail.starts_with("line "));
     let hidden = text.get(head.len()..text.len() - tail.len()).unwrap();
@@ -76,7 +76,7 @@ fn a_stub_says_where_the_rest_is() {
 #[test]
 fn one_long_line_is_cut_at_characters() {
     let text = "0123456789".repeat(10_000);
-    let stub = stub(&text, KEY.id(&text), &settings(4_000, 500), None);
+    let stub = stub(&text, KEY.id(&text), &settings(4_000, 500), Ways::default());
     let (head, notice, tail) = taken_apart(&stub);
     assert_eq!((head.len(), tail.len()), (501, 500), "the head ends with a line end of its own");
     assert!(notice.contains("99000 characters (1 lines)") && notice.contains("?offset=0&limit"));
@@ -86,7 +86,7 @@ fn one_long_line_is_cut_at_characters() {
 fn combining_marks_stay_with_their_letter() {
     let text = "e\u{301}\u{302}".repeat(5_000);
     for preview in [499, 500, 501] {
-        let stub = stub(&text, KEY.id(&text), &settings(4_000, preview), None);
+        let stub = stub(&text, KEY.id(&text), &settings(4_000, preview), Ways::default());
         let (head, _, tail) = taken_apart(&stub);
         assert!(head.trim_end().ends_with('\u{302}') && tail.starts_with('e'), "{preview}");
     }

@@ -322,7 +322,7 @@ fn shorten(situation: &Situation, whole: &Whole, excess: u64) -> Option<(Cut, u6
     let left = whole.tokens.saturating_sub(excess).saturating_sub(200);
     let share = (u128::from(left) * chars as u128 / u128::from(all)) as usize;
     let preview = Preview { chars: (share / 2).clamp(LEAST_PREVIEW, MOST_PREVIEW), page: PAGE };
-    let text = clip(&whole.text, id, preview, situation.workspace);
+    let text = clip(&whole.text, id, preview, situation.ways);
     let gained = whole.tokens.checked_sub(situation.tokens.count_text(&text)).filter(|gained| *gained > 0)?;
     let removed = vec![Removed { id, text: whole.text.clone() }];
     Some((Cut { item: whole.item, replacement: Replacement { slot: whole.slot, text }, removed }, gained))

@@ -8,7 +8,7 @@ use crate::wire::{Conversation, Digest, Sight};
 
 use super::binding::{self, Binding};
 use super::budget::Budget;
-use super::evict::{Evictor, evictions};
+use super::evict::{Evictor, Ways, evictions};
 use super::pins::Pinned;
 use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
 use super::tokens::{PER_MESSAGE, Tokens};
@@ -25,8 +25,8 @@ pub struct Situation<'a> {
     pub calibration: f64,
     pub key: &'a TextKey,
     pub tokens: &'a Tokens,
-    /// `workspace_dir/<tenant>`, where removed texts are also written.
-    pub workspace: Option<&'a str>,
+    /// Ways to removed texts.
+    pub ways: Ways<'a>,
 }
 
 /// New rows for the store, and what else is to be done.
@@ -264,7 +264,7 @@ impl Situation<'_> {
         from: usize,
         pinned: &Pinned,
     ) -> Vec<(usize, Vec<Replacement>, Vec<Removed>)> {
-        let evictor = Evictor { settings, key: self.key, tokens: self.tokens, folder: self.workspace };
+        let evictor = Evictor { settings, key: self.key, tokens: self.tokens, ways: self.ways };
         let mut found = evictions(self.conversation, from, &evictor);
         for (item, replacements, _) in &mut found {
             replacements.retain(|replacement| !pinned.holds(*item, replacement.slot));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::config::PruneSettings;
 use crate::wire::{Conversation, SlotKind};
 
-use super::evict::{Preview, clip};
+use super::evict::{Preview, Ways, clip};
 use super::exclusions::{NEVER_PRUNED, excluded, tool_of};
 use super::tokens::Tokens;
 use super::{Cut, Removed, Replacement, TextKey};
@@ -16,8 +16,7 @@ pub struct Pruner<'a> {
     pub settings: &'a PruneSettings,
     pub key: &'a TextKey,
     pub tokens: &'a Tokens,
-    /// `<workspace_dir>/<tenant>`, where texts are written as files too.
-    pub folder: Option<&'a str>,
+    pub ways: Ways<'a>,
     /// Tokens of the newest tool output that stay.
     pub protect: u64,
     /// Least gain in tokens, all cuts together; less gives none.
@@ -77,7 +76,7 @@ impl Pruner<'_> {
             return None;
         }
         let id = self.key.id(text);
-        let clipped = clip(text, id, Preview { chars: most / 2, page: PAGE }, self.folder);
+        let clipped = clip(text, id, Preview { chars: most / 2, page: PAGE }, self.ways);
         let smaller = clipped.len() < sent.len() && self.tokens.count_text(&clipped) < self.tokens.count_text(sent);
         smaller.then(|| (clipped, Removed { id, text: text.to_owned() }))
     }

@@ -25,7 +25,8 @@ fn pruned(chat: &Chat, max: usize, protect: u64, min_gain: u64, standing: &Stand
         max_output_chars: max,
     };
     let tokens = Tokens::default();
-    let pruner = Pruner { settings: &settings, key: &KEY, tokens: &tokens, folder: None, protect, min_gain };
+    let pruner =
+        Pruner { settings: &settings, key: &KEY, tokens: &tokens, ways: Default::default(), protect, min_gain };
     let conversation = chat.conversation();
     let all = 0..conversation.items.len();
     prune(&conversation, all, &pruner, standing)

@@ -88,8 +88,7 @@ pub fn trim(situation: &Situation, scope: Scope, pinned: &Pinned) -> Option<Trim
         && bound.results >= least
     {
         let Situation { key, tokens, .. } = *situation;
-        let pruner =
-            Pruner { settings, key, tokens, folder: situation.workspace, protect: scope.protect, min_gain: least };
+        let pruner = Pruner { settings, key, tokens, ways: situation.ways, protect: scope.protect, min_gain: least };
         let mut found = prune(situation.conversation, from..scope.results_upto, &pruner, &standing);
         found.retain(free);
         if !found.is_empty() && gain(&found) >= least {

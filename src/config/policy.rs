@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::raw::{RawPolicy, Sections};
-use super::resolve::strategies_of;
+use super::resolve::{given, strategies_of};
 use super::{Config, Policy, Strategies, Subject, WindowLimits};
 
 /// Combinations of matching policies that are remembered; beyond it each request resolves its own.
@@ -122,6 +122,12 @@ pub(super) fn overlaid<'p>(policies: impl DoubleEndedIterator<Item = &'p Policy>
 
 impl Config {
     /// The strategies in force for a request.
+    /// Whether tools may be offered to any request.
+    pub fn offers_tools(&self) -> bool {
+        self.strategies.tools.is_some()
+            || self.policies.iter().any(|policy| given(&policy.sections.tools.on) == Some(true))
+    }
+
     pub fn strategies(&self, subject: &Subject<'_>) -> Arc<Strategies> {
         let matching: Vec<usize> =
             self.policies.iter().enumerate().filter(|(_, policy)| policy.matches(subject)).map(|(i, _)| i).collect();

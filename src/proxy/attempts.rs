@@ -103,6 +103,7 @@ impl Exchange<'_> {
                         call.compactor.bindings.refused(&work.origin);
                     }
                     call.compactor.quarantine(work);
+                    call.compactor.give_up_offers(work);
                 }
                 held
             }

@@ -18,6 +18,7 @@ use super::journal::{Journal, Ticket};
 use super::laid::{known_with, lay};
 use super::memory::{self, Memories};
 use super::origin::{INLINE_BYTES, Incoming, Origin};
+use super::overlay::{Overlaid, Refused};
 use super::sessions::{Means, Readiness, Sessions, Turn};
 use super::sidecall::{self, Purpose};
 use super::tenant::{self, Asker, Identity, Proof, Verified};
@@ -69,6 +70,7 @@ pub struct Compactor {
     pub memories: Memories,
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
+    pub(super) refused_tools: Refused,
     pub(super) chains: Arc<Chains>,
     /// `None`: nothing is logged.
     pub journal: Option<Arc<Journal>>,
@@ -93,6 +95,7 @@ impl Compactor {
             memories: Memories::default(),
             bindings: Bindings::default(),
             verified: Verified::default(),
+            refused_tools: Refused::default(),
             chains: Arc::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
@@ -113,10 +116,31 @@ impl Compactor {
         }
     }
 
-    /// Reads the body, plans and places what comes of it.
+    /// Reads the body, lays over it what the proxy adds to the conversation, plans and places what comes of it.
     async fn rewritten(&self, incoming: &Incoming<'_>, body: &Bytes, identity: Identity) -> Option<Work> {
         let conversation = self.read(incoming.dialect, body, identity.tenant).await?;
-        let (mut work, chain) = self.begin(incoming, identity, &conversation).await?;
+        let mut overlaid = self.overlay(incoming, &identity, &conversation).await;
+        let Some((body, permit)) = overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) else {
+            return self.planned(incoming, identity, overlaid, &conversation).await;
+        };
+        let mut incoming = incoming.clone();
+        incoming.permit.push(permit);
+        (incoming.body, incoming.overlaid) = (body.clone(), true);
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        self.planned(&incoming, identity, overlaid, &conversation).await
+    }
+
+    /// Plans and places.
+    async fn planned(
+        &self,
+        incoming: &Incoming<'_>,
+        identity: Identity,
+        overlaid: Option<Overlaid>,
+        conversation: &Conversation<'_>,
+    ) -> Option<Work> {
+        let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
+        work.overlaid = overlaid;
+        work.read_by(conversation);
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
         if !rewritten {
@@ -191,6 +215,8 @@ impl Compactor {
             may_overflow: false,
             drops_blocks: false,
             recorder,
+            overlaid: None,
+            begun: None,
             ticket: None,
             origin,
         };
@@ -261,7 +287,7 @@ impl Compactor {
     }
 
     /// Reads a body, off the event loop where it is long and new.
-    async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
+    pub(super) async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
         let salt = tenant.0;
         if let Some(conversation) = wire::read_known(dialect, body, &self.memo, salt, INLINE_BYTES) {
             return Some(conversation);
@@ -290,6 +316,7 @@ impl Compactor {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
+        let offer = self.begin_offers(work, &proposal, chain);
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
             work.tokens = tokens;
@@ -297,10 +324,14 @@ impl Compactor {
         }
         let activated = checkpoint.as_ref().map(|(digest, _)| *digest);
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
-        let batch = Batch { root: origin.root, texts, evictions, checkpoint, said: None };
+        let mut batch = Batch { root: origin.root, texts, evictions, checkpoint, ..Batch::default() };
+        batch.overlays.extend(offer.clone());
         if self.commit(&origin, batch).await.is_ok() {
             work.known = self.store.known(&origin.tenant, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
+            if let Some(offer) = offer {
+                self.begun(work, &offer).await;
+            }
         }
     }
 

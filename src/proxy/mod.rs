@@ -25,18 +25,21 @@ pub mod memory;
 pub mod observe;
 pub mod origin;
 pub mod outcome;
+pub mod overlay;
 mod pulse;
 pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
 pub mod reply;
+mod rounds;
 pub mod route;
 pub mod second;
 pub mod sessions;
 mod shaped;
 pub mod sidecall;
 mod socket;
+mod spliced;
 pub mod tenant;
 pub mod unread;
 pub mod upgrade;
@@ -67,12 +70,15 @@ use self::hold::HOLD_TIME;
 use self::holding::Held;
 use self::intake::{Intake, Look, Taken};
 use self::observe::Watch;
+use self::origin::Tools;
 use self::outcome::{Outcome, Record};
 use self::reading::Reading;
 use self::relay::Relay;
 use self::reply::{Fault, ReplyBody};
+use self::rounds::Rounds;
 use self::route::Route;
 use self::upstream::Clients;
+use self::work::Work;
 use crate::config::Config;
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -228,6 +234,8 @@ struct Exchange<'s> {
 struct Additions {
     notes: Vec<(HeaderName, HeaderValue)>,
     watch: Option<Box<Watch>>,
+    /// Where the model may call the proxy's own tools.
+    rounds: Option<Box<Rounds>>,
 }
 
 impl Exchange<'_> {
@@ -262,8 +270,21 @@ impl Exchange<'_> {
     ) -> Result<Response<ReplyBody>, (Fault, Record)> {
         record.asked(self.dialect, self.index);
         match self.rewrite(request, look, &mut record).await {
-            Ok((held, additions)) => Ok(self.relay(held, additions, record)),
+            Ok((held, additions)) => self.reply(held, additions, record).await,
             Err(fault) => Err((fault, record)),
+        }
+    }
+
+    /// The answer as it comes, or as it is put together from several.
+    async fn reply(
+        &self,
+        held: Held,
+        mut additions: Additions,
+        record: Record,
+    ) -> Result<Response<ReplyBody>, (Fault, Record)> {
+        match additions.rounds.take() {
+            None => Ok(self.relay(held, additions, record)),
+            Some(rounds) => Box::pin(self.answer(*rounds, (held, additions), record)).await,
         }
     }
 
@@ -313,7 +334,17 @@ impl Exchange<'_> {
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
         let watch = learning::of_call(self.shard, &mut work, head);
-        Ok((held, Additions { notes: work.notes(), watch }))
+        let rounds = self.rounds(parts, intake, &work, &held).map(Box::new);
+        Ok((held, Additions { notes: work.notes(), watch, rounds }))
+    }
+
+    /// One more model call of the same answer.
+    async fn work_again(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Option<Box<Work>> {
+        let compactor = self.shard.proxy.compactor.as_ref()?;
+        match compactor.look(origin::Incoming { tools, ..self.incoming(parts, intake)? }).await {
+            Looked::Read(work) => Some(work),
+            Looked::Unread(_) => None,
+        }
     }
 
     async fn work(&self, parts: &Parts, intake: &Intake, look: Look) -> Looked {
@@ -333,7 +364,8 @@ impl Exchange<'_> {
         let (shard, index, dialect) = (self.shard, self.index, self.dialect?);
         let permit = vec![Arc::clone(&intake.permit)];
         let (chains, body) = (Beginning::New, intake.body.clone());
-        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit })
+        let (overlaid, tools) = (false, Tools::Offered);
+        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit, overlaid, tools })
     }
 
     /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.

@@ -14,6 +14,7 @@ use super::compaction::Compactor;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::calibration::Calibration;
+use crate::compact::evict::Ways;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
 use crate::compact::{Known, TextKey};
@@ -45,6 +46,8 @@ pub struct Origin {
     pub dialect: Dialect,
     /// The decoded body.
     pub body: Bytes,
+    /// Whether what the proxy adds to the conversation is in it: then it is not the client's own.
+    pub overlaid: bool,
     /// The share of the buffer cap that the body has, and its decoded copy.
     pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
@@ -71,12 +74,31 @@ pub struct Origin {
     pub key: TextKey,
     pub tokens: Tokens,
     pub workspace: Option<String>,
+    /// The client's own tool that reads files, and the proxy's for removed texts where it is offered.
+    pub readers: Readers,
     /// Digest of the first item: the session's tree.
     pub root: Digest,
     memo: Arc<Memo>,
 }
 
+/// Whether the proxy's tools may come into a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tools {
+    Offered,
+    Without,
+}
+
+/// Names of tools that read removed texts.
+#[derive(Debug, Clone, Default)]
+pub struct Readers {
+    /// The client's own, for files.
+    pub file: Option<Arc<str>>,
+    /// The proxy's, where it is offered.
+    pub evicted: Option<Arc<str>>,
+}
+
 /// What comes with a request before its body is read.
+#[derive(Clone)]
 pub struct Incoming<'r> {
     pub shard: &'r Arc<Shard>,
     pub index: usize,
@@ -86,6 +108,10 @@ pub struct Incoming<'r> {
     pub chains: Beginning,
     pub body: Bytes,
     pub permit: Vec<Arc<Permit>>,
+    /// `body` is not the client's own: what the proxy adds to the conversation is in it.
+    pub overlaid: bool,
+    /// Whether the proxy's tools may be offered.
+    pub tools: Tools,
 }
 
 impl Origin {
@@ -106,6 +132,7 @@ impl Origin {
             uri: parts.uri.clone(),
             dialect: conversation.dialect,
             body: incoming.body.clone(),
+            overlaid: incoming.overlaid,
             permit: incoming.permit.clone(),
             tenant,
             proof,
@@ -125,6 +152,7 @@ impl Origin {
             key: compactor.store.text_key(&tenant),
             tokens: Tokens::for_model(Some(&model)),
             workspace: workspace(&strategies, tenant),
+            readers: Readers::default(),
             root: conversation.items.first().map_or([0; 32], |item| item.chain),
             memo: Arc::clone(&compactor.memo),
             model,
@@ -176,8 +204,14 @@ impl Origin {
             calibration: self.calibration,
             key: &self.key,
             tokens: &self.tokens,
-            workspace: self.workspace.as_deref(),
+            ways: self.ways(),
         }
+    }
+
+    fn ways(&self) -> Ways<'_> {
+        let Readers { file, evicted } = &self.readers;
+        let folder = self.workspace.as_deref();
+        Ways { folder, reader: file.as_deref().filter(|_| folder.is_some()), tool: evicted.as_deref() }
     }
 
     /// Runs `work` on the situation on a thread where it delays nobody. `None` if the body does not

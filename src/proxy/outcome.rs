@@ -150,6 +150,8 @@ struct Detail {
     since: Instant,
     actions: Actions,
     tokens: Option<(u64, u64)>,
+    /// Model calls of one answer, their input and their output tokens.
+    rounds: Option<(u64, u64, u64)>,
 }
 
 impl Record {
@@ -181,6 +183,12 @@ impl Record {
         detail.tokens = work.tokens.map(|tokens| (tokens.before, tokens.after));
     }
 
+    /// The answer was made of several model calls: how many, their input and their output tokens.
+    pub fn made_of(&mut self, rounds: (u64, u64, u64)) {
+        let started = self.started;
+        self.detail.get_or_insert_with(|| Box::new(Detail::since(started))).rounds = Some(rounds);
+    }
+
     /// Closes the account; later calls do nothing.
     pub fn close(&mut self, outcome: Outcome) {
         if std::mem::replace(&mut self.closed, true) {
@@ -206,6 +214,7 @@ impl Record {
         let actions = || actions.join(",");
         let tokens = detail.and_then(|detail| detail.tokens);
         let (before, after) = tokens.unwrap_or_default();
+        let (rounds, prompt, completion) = detail.and_then(|detail| detail.rounds).unwrap_or_default();
         match outcome.culprit() {
             Some(Culprit::Upstream) => {
                 tracing::warn!(
@@ -216,6 +225,9 @@ impl Record {
                     actions = actions(),
                     before,
                     after,
+                    rounds,
+                    prompt,
+                    completion,
                     "request ended"
                 );
             }
@@ -228,6 +240,9 @@ impl Record {
                     actions = actions(),
                     before,
                     after,
+                    rounds,
+                    prompt,
+                    completion,
                     "request ended"
                 );
             }
@@ -237,7 +252,7 @@ impl Record {
 
 impl Detail {
     fn since(since: Instant) -> Self {
-        Self { stages: Vec::with_capacity(3), since, actions: Actions::default(), tokens: None }
+        Self { stages: Vec::with_capacity(3), since, actions: Actions::default(), tokens: None, rounds: None }
     }
 }
 

@@ -290,7 +290,7 @@ impl Idle {
 /// The last bytes that were sent, and whether the last event of Responses began before them: enough to know
 /// a stream's last event.
 #[derive(Default)]
-struct Last {
+pub(super) struct Last {
     bytes: [u8; Self::SIZE],
     concludes: bool,
 }
@@ -303,7 +303,7 @@ impl Last {
     /// More than any conclusion has.
     const SIZE: usize = 32;
 
-    fn add(&mut self, data: &[u8]) {
+    pub(super) fn add(&mut self, data: &[u8]) {
         if !self.concludes {
             let seam = [&self.bytes[..], data.get(..Self::SIZE).unwrap_or(data)].concat();
             self.concludes = concludes(&seam) || concludes(data);
@@ -315,7 +315,7 @@ impl Last {
     }
 
     /// A client that closes after this has had everything.
-    fn is_final_event(&self) -> bool {
+    pub(super) fn is_final_event(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
         let blank = self.bytes.ends_with(b"\n\n") || self.bytes.ends_with(b"\r\n\r\n");
         self.concludes && blank && end.ends_with(b"}")

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::outcome::Outcome;
 use super::relay::{Relay, RelayError};
+use super::spliced::Spliced;
 use crate::wire::Dialect;
 
 /// A response's body.
@@ -20,6 +21,8 @@ use crate::wire::Dialect;
 pub enum ReplyBody {
     /// The upstream's answer.
     Relay(Relay),
+    /// One answer made of several of the upstream's.
+    Spliced(Box<Spliced>),
     /// The proxy's own bytes.
     Own(Bytes),
     /// An answer of the MCP server's.
@@ -70,7 +73,7 @@ pub fn own(status: StatusCode, content_type: &'static str, body: impl Into<Bytes
     response
 }
 
-fn error_body(dialect: Option<Dialect>, fault: &Fault) -> Bytes {
+pub(super) fn error_body(dialect: Option<Dialect>, fault: &Fault) -> Bytes {
     let culprit = fault.outcome.culprit().map_or("proxy", super::outcome::Culprit::label);
     let message = format!("compactproxy: {} (fault: {culprit})", fault.detail);
     let kind = "compactproxy_error";
@@ -90,6 +93,7 @@ impl Body for ReplyBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
         match self.get_mut() {
             Self::Relay(relay) => Pin::new(relay).poll_frame(cx),
+            Self::Spliced(spliced) => spliced.poll_frame(cx),
             Self::Own(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Own(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
@@ -99,6 +103,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Relay(relay) => relay.is_end_stream(),
+            Self::Spliced(_) => false,
             Self::Own(bytes) => bytes.is_empty(),
             Self::Mcp(body) => body.is_end_stream(),
         }
@@ -107,6 +112,7 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Relay(relay) => relay.size_hint(),
+            Self::Spliced(_) => SizeHint::default(),
             Self::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Mcp(body) => body.size_hint(),
         }

@@ -141,8 +141,7 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
     });
     let (digest, checkpoint, texts): (Digest, _, _) = composed.await??;
     let prepared = Some((digest, Arc::clone(&checkpoint), Stage::Prepared));
-    let batch =
-        Batch { root: origin.root, texts: texts.clone(), evictions: Vec::new(), checkpoint: prepared, said: None };
+    let batch = Batch { root: origin.root, texts: texts.clone(), checkpoint: prepared, ..Batch::default() };
     // What was paid for is of use to who waits for it, also where it cannot be kept.
     let texts = if compactor.commit(&origin, batch).await.is_ok() { Vec::new() } else { texts };
     Some(Prepared { checkpoint, texts: texts.into() })

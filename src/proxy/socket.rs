@@ -26,7 +26,7 @@ use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Looked;
 use super::hold::STREAM_BYTES;
-use super::origin::Incoming;
+use super::origin::{Incoming, Tools};
 use super::outcome::Record;
 use super::second::Attempt;
 use super::work::Work;
@@ -275,7 +275,17 @@ impl Socket {
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             let (dialect, chains) = (Dialect::Responses, Beginning::Any);
-            let incoming = Incoming { shard: &shard, index, parts: &parts, dialect, chains, body, permit };
+            let incoming = Incoming {
+                shard: &shard,
+                index,
+                parts: &parts,
+                dialect,
+                chains,
+                body,
+                permit,
+                overlaid: false,
+                tools: Tools::Without,
+            };
             match compactor.look(incoming).await {
                 Looked::Read(work) => Some(work),
                 Looked::Unread(_) => None,

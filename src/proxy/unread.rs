@@ -32,7 +32,7 @@ use super::reply::Fault;
 use super::tenant::{Identity, Proof};
 use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
-use crate::config::{Strategies, Subject};
+use crate::config::{Inject, Strategies, Subject};
 use crate::store::WindowKey;
 use crate::wire::{self, chain};
 
@@ -72,6 +72,9 @@ impl Compactor {
         let upstream = config.upstreams.get(*index).map_or("", |upstream| &upstream.name);
         let model = origin::model(&fields, path);
         let strategies = config.strategies(&Subject { model, upstream, path, headers: &parts.headers });
+        if strategies.tools.as_ref().is_some_and(|tools| tools.inject == Inject::Always) {
+            return None;
+        }
         if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
             return None;
         }
@@ -137,7 +140,7 @@ impl Exchange<'_> {
             let held = self.settle((&parts, intake), &mut work, answer).await;
             record.compacted(&work);
             let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
-            Ok((held, Additions { notes: work.notes(), watch }))
+            Ok((held, Additions { notes: work.notes(), watch, rounds: None }))
         })
         .await
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::ACCEPT_ENCODING;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -13,6 +14,7 @@ use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
 use super::journal::Ticket;
 use super::origin::Origin;
+use super::overlay::{Offered, Overlaid, readers};
 use super::second::Overflow;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
@@ -43,6 +45,10 @@ pub struct Work {
     pub may_overflow: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.
     pub drops_blocks: bool,
+    /// What the proxy adds to the conversation; `None`: nothing, ever.
+    pub overlaid: Option<Overlaid>,
+    /// Tools that are offered from this request on; not in the body yet.
+    pub begun: Option<Arc<Offered>>,
 }
 
 impl Work {
@@ -64,7 +70,7 @@ impl Work {
 
     /// Response headers that tell of the rewrite.
     pub fn notes(&self) -> Vec<(HeaderName, HeaderValue)> {
-        if self.pieces.is_none() {
+        if self.pieces.is_none() || self.actions == Actions::default() {
             return Vec::new();
         }
         let mut notes = Vec::new();
@@ -91,14 +97,34 @@ impl Work {
             edits.push(option);
             self.drops_blocks = true;
         }
+        if let Some(begun) = &self.begun
+            && let Ok(conversation) = self.origin.read()
+        {
+            edits.extend(begun.edit(&conversation));
+        }
         // An output limit stands before the messages or behind them.
         edits.sort_by_key(|edit| edit.span.start);
         self.pieces = match edits.is_empty() {
-            true => None,
+            true => self.origin.overlaid.then(|| vec![self.origin.body.clone()]),
             false => splice(&self.origin.body, edits).ok(),
         };
         if self.pieces.is_none() {
             self.actions = Actions::default();
+        }
+    }
+
+    /// The tools that are offered in what goes upstream.
+    pub fn offered(&self) -> Option<&Arc<Offered>> {
+        let before = self.overlaid.as_ref().and_then(|overlaid| overlaid.offered.as_ref());
+        self.begun.as_ref().or(before).filter(|_| self.pieces.is_some())
+    }
+
+    /// Notes which tools read what is removed from this request.
+    pub(super) fn read_by(&mut self, conversation: &Conversation<'_>) {
+        let names = self.overlaid.is_some() || self.origin.workspace.is_some();
+        if names && let Some(origin) = Arc::get_mut(&mut self.origin) {
+            let before = !self.known.evictions.is_empty() || self.known.active.is_some();
+            origin.readers = readers(conversation, self.overlaid.as_ref(), before);
         }
     }
 
@@ -107,6 +133,10 @@ impl Work {
         let mut parts = parts.clone();
         if self.drops_blocks && self.pieces.is_some() {
             drop_beta(&mut parts.headers);
+        }
+        // An answer with the proxy's own calls in it has to be read.
+        if self.offered().is_some() {
+            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         parts
     }

@@ -11,6 +11,7 @@ use crate::compact::TextId;
 use crate::wire::Digest;
 
 use super::flushes::{self, Said};
+use super::overlays::{self, Found, Overlay};
 use super::row::{Row, State, level_code};
 use super::texts::Packer;
 use super::{Batch, Tenant, reads};
@@ -60,7 +61,7 @@ impl Ticket {
 pub(super) enum Applied {
     /// The rows under the batch's digests as they are now: the first writer's. With the number of
     /// this change.
-    Committed(HashMap<Digest, Row>, i64),
+    Committed(HashMap<Digest, Row>, Found, i64),
     GivenUp,
 }
 
@@ -69,6 +70,7 @@ pub(super) struct Packed {
     texts: Vec<(TextId, usize, Vec<u8>)>,
     evictions: Vec<(Digest, Vec<u8>)>,
     checkpoint: Option<PackedCheckpoint>,
+    overlays: Vec<(Overlay, Vec<u8>)>,
     said: Option<Arc<Said>>,
 }
 
@@ -85,6 +87,7 @@ struct Undo {
     evictions: Vec<Digest>,
     /// The checkpoint's row before: state and body, or none.
     checkpoint: Option<Option<(i64, Vec<u8>)>>,
+    overlays: Vec<Overlay>,
 }
 
 /// `None`: a value is over the store's limit.
@@ -105,13 +108,26 @@ pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
             body: packer.pack_row(checkpoint.as_ref())?,
         }),
     };
-    Some(Packed { texts, evictions, checkpoint, said: batch.said.clone() })
+    let overlays = batch.overlays.iter();
+    let overlays = overlays.map(|overlay| Some((overlay.clone(), packer.pack_row(&&*overlay.body)?)));
+    let overlays = overlays.collect::<Option<_>>()?;
+    Some(Packed { texts, evictions, checkpoint, overlays, said: batch.said.clone() })
 }
 
 impl Packed {
     fn digests(&self) -> Vec<Digest> {
         let checkpoint = self.checkpoint.iter().map(|checkpoint| checkpoint.digest);
         self.evictions.iter().map(|(digest, _)| *digest).chain(checkpoint).collect()
+    }
+
+    /// Digests with overlays.
+    pub(super) fn overlaid(&self) -> Vec<Digest> {
+        self.overlays.iter().map(|(overlay, _)| overlay.digest).collect()
+    }
+
+    /// Fewest bytes of a body to which one of the overlays applies.
+    pub(super) fn least_overlaid(&self) -> usize {
+        self.overlays.iter().map(|(overlay, _)| overlay.least).min().unwrap_or(usize::MAX)
     }
 }
 
@@ -143,11 +159,19 @@ pub(super) async fn apply(
     if let Some(checkpoint) = &packed.checkpoint {
         undo.checkpoint = put_checkpoint(&mut transaction, owner.tenant, session, checkpoint).await?;
     }
+    for (overlay, body) in &packed.overlays {
+        if overlays::put(&mut transaction, owner.tenant, session, (overlay, body)).await? {
+            undo.overlays.push(overlay.clone());
+        }
+    }
     if let Some(said) = &packed.said {
         flushes::queue(&mut transaction, owner, session, said).await?;
     }
     let rows = reads::rows(&mut transaction, owner.tenant, &packed.digests()).await?;
-    put_least_covered(&mut transaction, &rows).await?;
+    let found = overlays::read(&mut transaction, owner.tenant, &packed.overlaid()).await?;
+    let least =
+        rows.values().map(Row::least_bytes).chain(packed.overlays.iter().map(|(overlay, _)| overlay.least)).min();
+    put_least_covered(&mut transaction, least).await?;
     let change = count_change(&mut transaction).await?;
     if !ticket.begin() {
         transaction.rollback().await?;
@@ -155,7 +179,7 @@ pub(super) async fn apply(
     }
     transaction.commit().await?;
     if ticket.finish() {
-        return Ok(Applied::Committed(rows, change));
+        return Ok(Applied::Committed(rows, found, change));
     }
     take_back(db, owner.tenant, packed, undo).await?;
     Ok(Applied::GivenUp)
@@ -231,16 +255,19 @@ async fn put_checkpoint(
 }
 
 /// Remembers of the rows how small a body they may apply to. It is not taken back: a smaller number is only careful.
-async fn put_least_covered(db: &mut SqliteConnection, rows: &HashMap<Digest, Row>) -> Result<(), sqlx::Error> {
-    let least = rows.values().map(Row::least_bytes).min().and_then(|bytes| i64::try_from(bytes).ok());
+async fn put_least_covered(db: &mut SqliteConnection, least: Option<usize>) -> Result<(), sqlx::Error> {
+    let least = least.and_then(|bytes| i64::try_from(bytes).ok());
     let query = "UPDATE meta SET value = ?1 WHERE key = 'least_covered' AND value > ?1";
     sqlx::query(query).bind(least.unwrap_or(i64::MAX)).execute(db).await?;
     Ok(())
 }
 
 async fn take_back(db: &mut SqliteConnection, tenant: &Tenant, packed: &Packed, undo: Undo) -> Result<(), sqlx::Error> {
-    let tenant = tenant.0.as_slice();
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+    for overlay in &undo.overlays {
+        overlays::take_back(&mut transaction, tenant, overlay).await?;
+    }
+    let tenant = tenant.0.as_slice();
     for digest in &undo.evictions {
         let query = sqlx::query("DELETE FROM evictions WHERE tenant = ? AND digest = ?");
         query.bind(tenant).bind(digest.as_slice()).execute(&mut *transaction).await?;

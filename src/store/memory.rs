@@ -10,6 +10,7 @@ use crate::wire::Digest;
 
 use super::cache::ByteCache;
 use super::marks::{Completeness, Marks, mark};
+use super::overlays::{Found, Overlay, Overlays};
 use super::reads::StoredMark;
 use super::row::{Row, State, extend, level_code};
 use super::session::Session;
@@ -37,6 +38,7 @@ pub(super) struct Memory {
     least_covered: usize,
     /// Digests that were forwarded.
     forwarded: Marks,
+    overlays: Overlays,
     /// By (tenant, root).
     sessions: ByteCache<Key, Session>,
     texts: ByteCache<TextId, Arc<str>>,
@@ -90,6 +92,7 @@ impl Memory {
             row_marks: Marks::new(limits.max_row_marks, complete),
             least_covered: usize::MAX,
             forwarded: Marks::new(limits.max_forwarded_marks, complete),
+            overlays: Overlays::new((limits.max_overlay_marks, limits.overlay_cache_bytes), complete),
             sessions: ByteCache::new(limits.session_cache_bytes),
             texts: ByteCache::new(limits.volatile_text_bytes),
             quarantined: ByteCache::new(MAX_QUARANTINED),
@@ -234,6 +237,10 @@ impl Memory {
         if let Some((digest, checkpoint, stage)) = &batch.checkpoint {
             self.change(tenant, digest, |row| row.put(Arc::clone(checkpoint), *stage));
         }
+        for overlay in &batch.overlays {
+            self.least_covered = self.least_covered.min(overlay.least);
+            self.overlays.hold(tenant, overlay);
+        }
         for removed in &batch.texts {
             self.texts.insert(removed.id, removed.text.as_str().into(), removed.text.len());
         }
@@ -315,6 +322,7 @@ impl Memory {
         match mark {
             StoredMark::Row(mark) => self.row_marks.insert(mark),
             StoredMark::Forwarded(mark) => self.forwarded.insert(mark),
+            StoredMark::Overlay(mark) => self.overlays.add_mark(mark),
         }
     }
 
@@ -323,6 +331,7 @@ impl Memory {
     pub(super) fn forget_completeness(&mut self) -> u64 {
         self.row_marks.set(Completeness::Partial);
         self.forwarded.set(Completeness::Partial);
+        self.overlays.set(Completeness::Partial);
         self.version += 1;
         self.openings += 1;
         self.sessions.retain(|_, _| false);
@@ -335,8 +344,28 @@ impl Memory {
         if turn == self.openings {
             self.row_marks.set(Completeness::Complete);
             self.forwarded.set(Completeness::Complete);
+            self.overlays.set(Completeness::Complete);
             self.least_covered = self.least_covered.min(least_covered);
         }
+    }
+
+    /// Overlays under these digests, and the digests of which the database must be asked.
+    pub(super) fn overlays(&mut self, tenant: &Tenant, chain: &[Digest]) -> (Vec<Overlay>, Vec<Digest>) {
+        self.overlays.find(tenant, chain)
+    }
+
+    /// What the database has of overlays under these digests.
+    pub(super) fn adopt_overlays(&mut self, tenant: &Tenant, digests: &[Digest], found: Found) {
+        self.overlays.adopt(tenant, digests, found);
+    }
+
+    pub(super) fn may_overlay(&self) -> bool {
+        self.overlays.may_have()
+    }
+
+    /// Overlays were written; a body of so few bytes may have one.
+    pub(super) fn overlaid(&mut self, least: usize) {
+        self.least_covered = self.least_covered.min(least);
     }
 
     /// Whether a row may apply to a body of so many bytes.

@@ -14,6 +14,7 @@ const VERSIONS: &[(i64, &str, &str)] = &[
     (2, "learned", include_str!("migrations/2_learned.sql")),
     (3, "least_covered", include_str!("migrations/3_least_covered.sql")),
     (4, "log", include_str!("migrations/4_log.sql")),
+    (5, "overlays", include_str!("migrations/5_overlays.sql")),
     (6, "memory", include_str!("migrations/6_memory.sql")),
 ];
 

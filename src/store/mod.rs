@@ -15,6 +15,7 @@ mod marks;
 mod memory;
 mod migrations;
 mod notes;
+mod overlays;
 mod reader;
 mod reads;
 mod retention;
@@ -45,6 +46,7 @@ pub use files::{
 pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
 use notes::Note;
+pub use overlays::{Overlay, OverlayKind};
 use reader::Query;
 use shared::Shared;
 pub use shared::now;
@@ -78,6 +80,8 @@ pub struct Batch {
     /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
     /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
     pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
+    /// What is added to the conversation from now on. Of each kind under a digest the first stays, but for asides.
+    pub overlays: Vec<Overlay>,
     /// What the checkpoint's summary replaces, where it is to be read for memory. Should the batch be given up in
     /// the moment of its commit, this may stay: it was said all the same.
     pub said: Option<Arc<Said>>,
@@ -91,6 +95,7 @@ impl std::fmt::Debug for Batch {
             .field("texts", &self.texts.iter().map(|removed| removed.text.len()).collect::<Vec<_>>())
             .field("evictions", &self.evictions.len())
             .field("checkpoint", &checkpoint)
+            .field("overlays", &self.overlays.len())
             .finish_non_exhaustive()
     }
 }
@@ -155,6 +160,10 @@ pub struct Limits {
     pub max_row_marks: usize,
     /// Forwarded digests known by 8 bytes each; beyond it unknown digests cost a query.
     pub max_forwarded_marks: usize,
+    /// Digests with overlays known by 8 bytes each; beyond it unknown digests cost a query.
+    pub max_overlay_marks: usize,
+    /// Bytes of overlays kept in memory.
+    pub overlay_cache_bytes: usize,
     /// Commits that may wait; more fail as slow.
     pub max_queued_commits: usize,
     /// Notes that may wait to be written; more are dropped and counted.
@@ -175,6 +184,8 @@ impl Default for Limits {
             volatile_text_bytes: 8 << 20,
             max_row_marks: 1 << 17,
             max_forwarded_marks: 1 << 18,
+            max_overlay_marks: 1 << 16,
+            overlay_cache_bytes: 8 << 20,
             max_queued_commits: 256,
             max_queued_notes: 4_096,
             max_queued_log_bytes: 16 << 20,
@@ -276,6 +287,33 @@ impl Store {
         }
     }
 
+    /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
+    /// once.
+    pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> Vec<Overlay> {
+        let (found, missing) = self.shared.memory().overlays(tenant, chain);
+        if missing.is_empty() || self.shared.path.is_none() || self.shared.is_unreadable() {
+            return found;
+        }
+        let (reply, answer) = oneshot::channel();
+        let query = Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
+        if self.lookups.try_send(query).is_err() {
+            return found;
+        }
+        match timeout(LOOKUP_BOUND, answer).await {
+            Ok(Ok(Ok(loaded))) => {
+                self.shared.found_in_time();
+                let mut memory = self.shared.memory();
+                memory.adopt_overlays(tenant, &missing, loaded);
+                memory.overlays(tenant, chain).0
+            }
+            Ok(_) => found,
+            Err(_) => {
+                self.shared.found_too_late();
+                found
+            }
+        }
+    }
+
     /// Writes a batch in one transaction. After success read [`known`](Self::known) anew: another
     /// writer may have been first.
     ///
@@ -285,7 +323,11 @@ impl Store {
         if self.health() != Health::Up {
             return Err(CommitError::Failed);
         }
-        if batch.texts.is_empty() && batch.evictions.is_empty() && batch.checkpoint.is_none() {
+        if batch.texts.is_empty()
+            && batch.evictions.is_empty()
+            && batch.checkpoint.is_none()
+            && batch.overlays.is_empty()
+        {
             return Ok(());
         }
         let result = self.commit_bounded(tenant, batch).await;
@@ -330,6 +372,11 @@ impl Store {
         if !known && lasting == Lasting::Yes {
             self.note(Note::Forwarded { tenant: *tenant, root: *root, digest: *digest });
         }
+    }
+
+    /// Whether any conversation may have an overlay.
+    pub fn may_overlay(&self) -> bool {
+        self.shared.memory().may_overlay()
     }
 
     /// Whether a row may apply to a body of so many bytes. While it is not known what the database holds, one

@@ -13,6 +13,7 @@ use crate::wire::Digest;
 use super::files::{self, Keeper, MemoryEntry};
 use super::flushes::{self, Waiting};
 use super::memory::Loaded;
+use super::overlays::{self, Found};
 use super::shared::Shared;
 use super::sqlite::{is_busy, open_reader};
 use super::texts::unpack_text;
@@ -28,6 +29,11 @@ pub(super) enum Query {
     Text {
         id: TextId,
         reply: oneshot::Sender<Result<Option<String>, ReadError>>,
+    },
+    Overlays {
+        tenant: Tenant,
+        digests: Vec<Digest>,
+        reply: oneshot::Sender<Result<Found, ReadError>>,
     },
     Files {
         keeper: Keeper,
@@ -76,7 +82,11 @@ impl Reader {
                     let text = self.text(&id).await;
                     let _ = reply.send(text);
                 }
-                Query::Rows { .. } | Query::Text { .. } => {}
+                Query::Overlays { tenant, digests, reply } if !reply.is_closed() => {
+                    let overlays = self.overlays(&tenant, &digests).await;
+                    let _ = reply.send(overlays);
+                }
+                Query::Rows { .. } | Query::Text { .. } | Query::Overlays { .. } => {}
                 Query::Files { keeper, path, reply } => {
                     let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
                     let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
@@ -106,6 +116,14 @@ impl Reader {
             Err(error) => Err(error),
         };
         loaded.map_err(|error| self.failed(&error))
+    }
+
+    async fn overlays(&mut self, tenant: &Tenant, digests: &[Digest]) -> Result<Found, ReadError> {
+        let found = match self.db().await {
+            Ok(db) => overlays::read(db, tenant, digests).await,
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| self.failed(&error))
     }
 
     async fn text(&mut self, id: &TextId) -> Result<Option<String>, ReadError> {

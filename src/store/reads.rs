@@ -96,6 +96,7 @@ pub(super) async fn seen(db: &mut SqliteConnection, tenant: &Tenant) -> Result<b
 pub(super) async fn marks(db: &mut SqliteConnection, mut each: impl FnMut(StoredMark)) -> Result<(), sqlx::Error> {
     let rows = "SELECT tenant, digest FROM evictions UNION ALL SELECT tenant, digest FROM checkpoints";
     marks_of(db, rows, |mark| each(StoredMark::Row(mark))).await?;
+    marks_of(db, "SELECT tenant, digest FROM overlays", |mark| each(StoredMark::Overlay(mark))).await?;
     marks_of(db, "SELECT tenant, digest FROM forwarded", |mark| each(StoredMark::Forwarded(mark))).await
 }
 
@@ -111,6 +112,7 @@ pub(super) async fn least_covered(db: &mut SqliteConnection) -> Result<usize, sq
 pub(super) enum StoredMark {
     Row(u64),
     Forwarded(u64),
+    Overlay(u64),
 }
 
 async fn marks_of(

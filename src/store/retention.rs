@@ -82,6 +82,7 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sql
         (forwarded, ROWS_PER_BATCH),
         (&rows("evictions"), ROWS_PER_BATCH),
         (&rows("checkpoints"), ROWS_PER_BATCH),
+        (&rows("overlays"), ROWS_PER_BATCH),
         (&rows("flushes"), TEXTS_PER_BATCH),
         (&rows("flushed"), ROWS_PER_BATCH),
         (texts, TEXTS_PER_BATCH),

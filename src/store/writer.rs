@@ -309,8 +309,13 @@ impl Writer {
         let packed = prepare(batch).ok_or(CommitError::Failed)?;
         let owner = Owner { tenant, root: &batch.root, now: now() };
         match self.apply(owner, &packed, ticket).await {
-            Ok(Applied::Committed(rows, change)) => {
-                self.shared.memory().adopt(tenant, &batch.root, rows);
+            Ok(Applied::Committed(rows, overlays, change)) => {
+                {
+                    let mut memory = self.shared.memory();
+                    memory.adopt(tenant, &batch.root, rows);
+                    memory.overlaid(packed.least_overlaid());
+                    memory.adopt_overlays(tenant, &packed.overlaid(), overlays);
+                }
                 self.changed(change);
                 Ok(())
             }

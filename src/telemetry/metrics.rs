@@ -22,6 +22,7 @@ pub const OPEN_STREAMS: &str = "compactproxy_open_streams";
 pub const BUFFERED_BYTES: &str = "compactproxy_buffered_bytes";
 pub const SIDE_CALLS: &str = "compactproxy_side_calls_total";
 pub const RECOVERIES: &str = "compactproxy_recoveries_total";
+pub const TOOL_ROUNDS: &str = "compactproxy_tool_rounds_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
 pub const STORE_QUEUE: &str = "compactproxy_store_queue_commits";
@@ -80,6 +81,7 @@ pub struct Metrics {
     actions: Family,
     side_calls: Family,
     recoveries: Family,
+    rounds: Family,
     store_queue: Gauge,
     store_dropped: Counter,
     log_dropped: Counter,
@@ -132,6 +134,7 @@ impl Metrics {
             actions: Family::new(ACTIONS, "action"),
             side_calls: Family::new(SIDE_CALLS, "result"),
             recoveries: Family::new(RECOVERIES, "result"),
+            rounds: Family::new(TOOL_ROUNDS, "result"),
             store_queue: gauge(&recorder, STORE_QUEUE),
             store_dropped: counter(&recorder, STORE_DROPPED, Vec::new()),
             log_dropped: counter(&recorder, LOG_DROPPED, Vec::new()),
@@ -171,6 +174,11 @@ impl Metrics {
     /// Records how an attempt to recover from an overflow ended.
     pub fn recovery_ended(&self, result: &'static str) {
         self.recoveries.count(result, &self.recorder);
+    }
+
+    /// Records how a model call ended in which the model called the proxy's own tools.
+    pub fn round_ended(&self, result: &'static str) {
+        self.rounds.count(result, &self.recorder);
     }
 
     /// Records input tokens that a provider read from its prompt cache.
@@ -316,6 +324,7 @@ fn describe(recorder: &PrometheusRecorder) {
             "Input tokens that providers say they read from their caches, for requests whose bodies were looked at.",
         ),
         (SIDE_CALLS, "The proxy's own model calls, by result."),
+        (TOOL_ROUNDS, "Model calls in which the model called the proxy's own tools, by what followed."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
         (LOG_DROPPED, "Messages that are missing in the session log: its queue was full, or the store failed."),
         (

@@ -5,11 +5,23 @@
 //! sees none of it; the next round's request carries the calls and their results; and when the client sends the
 //! history of it all, what it never saw is put back where it was ([`Aside`]).
 
+mod chat;
+mod events;
+mod messages;
+mod object;
+mod responses;
+mod told;
+
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::conversation::{Conversation, Dialect};
+use super::splice::Edit;
+
 /// A tool that the proxy offers to the model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// As the model sees it; unlike every tool of the client's.
     pub name: String,
@@ -80,4 +92,160 @@ pub struct Insert {
     /// A whole round (the turn up to here with its calls, and their results), or the results of `calls`: JSON
     /// items (in Messages for `calls`: blocks), joined by commas.
     pub items: String,
+}
+
+/// How an answer's body is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Server-sent events.
+    Stream,
+    /// One JSON object.
+    Json,
+}
+
+/// Most bytes that are held of one answer; one that needs more passes as it comes from there on.
+pub const MOST_HELD: usize = 4 * 1024 * 1024;
+
+/// One answer for the client, put together from the answers of its rounds.
+#[derive(Debug)]
+pub enum Answer {
+    Chat(Box<chat::Splicer>),
+    Messages(Box<messages::Splicer>),
+    Responses(Box<responses::Splicer>),
+}
+
+impl Answer {
+    /// `own`: names under which tools of the proxy's were offered.
+    pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
+        match dialect {
+            Dialect::Chat => Self::Chat(Box::new(chat::Splicer::new(form, own))),
+            Dialect::Messages => Self::Messages(Box::new(messages::Splicer::new(form, own))),
+            Dialect::Responses => Self::Responses(Box::new(responses::Splicer::new(form, own))),
+        }
+    }
+
+    /// Takes in the next piece of the current round's body, and gives what may go to the client now.
+    pub fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
+        match self {
+            Self::Chat(splicer) => splicer.push(piece),
+            Self::Messages(splicer) => splicer.push(piece),
+            Self::Responses(splicer) => splicer.push(piece),
+        }
+    }
+
+    /// The current round's body has ended, or broken off: then nothing of it may be answered, and
+    /// [`finish`](Self::finish) follows.
+    pub fn end(&mut self) -> Ending {
+        match self {
+            Self::Chat(splicer) => splicer.end(),
+            Self::Messages(splicer) => splicer.end(),
+            Self::Responses(splicer) => splicer.end(),
+        }
+    }
+
+    /// Another answer follows. What was held of the last one is dropped but for what its usage adds.
+    pub fn next_round(&mut self) {
+        match self {
+            Self::Chat(splicer) => splicer.next_round(),
+            Self::Messages(splicer) => splicer.next_round(),
+            Self::Responses(splicer) => splicer.next_round(),
+        }
+    }
+
+    /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not
+    /// [`Ending::Answered`], its calls of the proxy's own tools are left out.
+    pub fn finish(&mut self) -> Vec<Bytes> {
+        match self {
+            Self::Chat(splicer) => splicer.finish(),
+            Self::Messages(splicer) => splicer.finish(),
+            Self::Responses(splicer) => splicer.finish(),
+        }
+    }
+
+    /// A later round failed with the body `error`: the error, in this answer's own form.
+    pub fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
+        match self {
+            Self::Chat(splicer) => splicer.fail(error),
+            Self::Messages(splicer) => splicer.fail(error),
+            Self::Responses(splicer) => splicer.fail(error),
+        }
+    }
+
+    /// What the client does not see of this answer; `results`: of each round that ended with calls, in order of
+    /// the rounds. `None` where nothing is hidden.
+    pub fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
+        match self {
+            Self::Chat(splicer) => splicer.aside(results),
+            Self::Messages(splicer) => splicer.aside(results),
+            Self::Responses(splicer) => splicer.aside(results),
+        }
+    }
+
+    /// Where the client knows the answer by another id than its provider has it under: (shown, provider's).
+    pub fn alias(&self) -> Option<(String, String)> {
+        match self {
+            Self::Chat(_) | Self::Messages(_) => None,
+            Self::Responses(splicer) => splicer.alias(),
+        }
+    }
+}
+
+impl Conversation<'_> {
+    /// Whether `count` tools may be added: the client has tools and leaves their choice to the model, wants one answer
+    /// of no fixed format, and there is room (C8).
+    pub fn may_offer(&self, count: usize) -> bool {
+        match self.dialect {
+            Dialect::Chat => chat::may_offer(self, count),
+            Dialect::Messages => messages::may_offer(self, count),
+            Dialect::Responses => responses::may_offer(self, count),
+        }
+    }
+
+    /// Names of the tools that the client declares.
+    pub fn declared(&self) -> Vec<String> {
+        match self.dialect {
+            Dialect::Chat => chat::declared(self),
+            Dialect::Messages => messages::declared(self),
+            Dialect::Responses => responses::declared(self),
+        }
+    }
+
+    /// Adds tools behind the client's own.
+    pub fn offer(&self, offers: &[Offer]) -> Option<Edit> {
+        match self.dialect {
+            Dialect::Chat => chat::offer(self, offers),
+            Dialect::Messages => messages::offer(self, offers),
+            Dialect::Responses => responses::offer(self, offers),
+        }
+    }
+
+    /// Adds `items` (JSON, joined by commas) behind the last item.
+    pub fn appended(&self, items: &[u8]) -> Option<Edit> {
+        match self.dialect {
+            Dialect::Chat => chat::appended(self, items),
+            Dialect::Messages => messages::appended(self, items),
+            Dialect::Responses => responses::appended(self, items),
+        }
+    }
+
+    /// Puts back what the client never saw of the answer that follows item `tip`. `None` where another answer stands
+    /// there: edited, or of another branch. Edits in ascending order.
+    pub fn put_back(&self, tip: usize, aside: &Aside) -> Option<Vec<Edit>> {
+        match self.dialect {
+            Dialect::Chat => chat::put_back(self, tip, aside),
+            Dialect::Messages => messages::put_back(self, tip, aside),
+            Dialect::Responses => responses::put_back(self, tip, aside),
+        }
+    }
+}
+
+impl Dialect {
+    /// The items (JSON, joined by commas) that answer a round's calls; `results` in the order of the calls.
+    pub fn results(self, round: &Round, results: &[OwnResult]) -> Bytes {
+        match self {
+            Self::Chat => chat::results(&round.calls, results),
+            Self::Messages => messages::results(&round.calls, results),
+            Self::Responses => responses::results(&round.calls, results),
+        }
+    }
 }

@@ -30,6 +30,7 @@ mod memory;
 mod messages;
 mod outcomes;
 mod reader;
+mod recall;
 mod recovery;
 mod refusals;
 mod responses;

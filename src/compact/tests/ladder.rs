@@ -21,7 +21,7 @@ fn with<T>(chat: &Chat, known: &Known, look: impl FnOnce(&Situation) -> T) -> T 
         calibration: 1.0,
         key: &TextKey([3; 32]),
         tokens: &Tokens::default(),
-        workspace: None,
+        ways: Default::default(),
     })
 }
 

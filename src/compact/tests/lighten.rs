@@ -32,7 +32,7 @@ fn lightened_under(messages: &[Value], known: Known) -> Option<(Value, u64, u64)
         calibration: 1.0,
         key: &TextKey([1; 32]),
         tokens: &Tokens::default(),
-        workspace: None,
+        ways: Default::default(),
     };
     let rung = lightened(&situation)?;
     let before = estimate::total(&situation).after;

@@ -164,6 +164,6 @@ fn planned(conversation: &Conversation, known: &Known, strategies: &Strategies, 
         calibration: 1.0,
         key: &TextKey([3; 32]),
         tokens: &Tokens::default(),
-        workspace: None,
+        ways: Default::default(),
     })
 }

@@ -160,7 +160,7 @@ impl World {
             calibration: self.calibration.factor(),
             key: &KEY,
             tokens: &Tokens::default(),
-            workspace: None,
+            ways: Default::default(),
         };
         let proposal = plan(&situation);
         let mut stored = self.take(&proposal).is_ok();

@@ -1,0 +1,307 @@
+//! What the proxy adds to a client's history before anything else looks at it: tools that it offers in this
+//! conversation, and what the client never saw of earlier answers, put back where it was.
+//!
+//! Both are kept under the chain digests of the client's own history, so that each later request gets the same bytes
+//! again, also after a restart.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::budget::Permit;
+use super::chains::Beginning;
+use super::compaction::Compactor;
+use super::origin::{Incoming, Readers, Tools, model};
+use super::rounds::enabled;
+use super::tenant::{Identity, Proof};
+use super::work::Work;
+use crate::compact::client_compaction;
+use crate::compact::plan::Proposal;
+use crate::config::{Inject, Strategies, Subject};
+use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
+use crate::tools::definitions::Tool;
+use crate::wire::rounds::{Aside, Offer};
+use crate::wire::splice::{Edit, splice, total_len};
+use crate::wire::{Conversation, Digest, Errand};
+
+/// Before the name of a tool where the client has one of that name.
+const PREFIX: &str = "compactproxy_";
+/// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
+/// history a little shorter.
+const SHRINKS: usize = 2;
+/// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
+const MOST_REFUSED: usize = 1_024;
+/// Tools of known agents that read files, by name.
+const FILE_READERS: [&str; 7] = ["read_file", "Read", "read", "view", "readFile", "read_many_files", "ReadFile"];
+
+/// Tools as they are offered in a conversation: frozen when the first request had them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offered {
+    pub tools: Vec<OfferedTool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OfferedTool {
+    /// The tool's own name; the offer may have another.
+    pub tool: String,
+    pub offer: Offer,
+}
+
+impl Offered {
+    fn of(tools: impl Iterator<Item = Tool>, declared: &[String]) -> Option<Self> {
+        let tools = tools.map(|tool| {
+            let prefixed = format!("{PREFIX}{}", tool.name());
+            let name = [tool.name(), &prefixed].into_iter().find(|name| !declared.iter().any(|other| other == name))?;
+            Some(OfferedTool { tool: tool.name().to_owned(), offer: tool.offer(name) })
+        });
+        Some(Self { tools: tools.collect::<Option<_>>()? })
+    }
+
+    /// The names that the model knows.
+    pub fn names(&self) -> Arc<[String]> {
+        self.tools.iter().map(|tool| tool.offer.name.clone()).collect()
+    }
+
+    /// The tool's own name.
+    pub fn tool(&self, name: &str) -> Option<&str> {
+        self.tools.iter().find(|tool| tool.offer.name == name).map(|tool| tool.tool.as_str())
+    }
+
+    /// The name under which removed texts are read.
+    fn reader(&self) -> Option<Arc<str>> {
+        let reader = self.tools.iter().find(|tool| tool.tool == Tool::ReadEvicted.name());
+        reader.map(|tool| tool.offer.name.as_str().into())
+    }
+
+    /// The edit that places them in a body.
+    pub fn edit(&self, conversation: &Conversation<'_>) -> Option<Edit> {
+        let offers: Vec<Offer> = self.tools.iter().map(|tool| tool.offer.clone()).collect();
+        conversation.offer(&offers)
+    }
+}
+
+/// What is in force of a request's conversation before it is planned.
+#[derive(Debug, Default)]
+pub struct Overlaid {
+    /// The body with what is added; `None`: the client's own.
+    pub body: Option<(Bytes, Arc<Permit>)>,
+    /// Tools that are offered in it.
+    pub offered: Option<Arc<Offered>>,
+    /// Tools that are offered from the first removal on, if this request makes it.
+    pub candidate: Option<Arc<Offered>>,
+    /// Digest of the client's whole history, and its own bytes.
+    pub tip: Digest,
+    /// The client's own body, decoded.
+    pub client: Bytes,
+    pub least: usize,
+}
+
+/// Conversations whose provider refused a body with the proxy's tools. Lost at a restart, which costs one more refusal.
+#[derive(Debug, Default)]
+pub struct Refused(Mutex<HashSet<(Tenant, Digest)>>);
+
+impl Refused {
+    fn note(&self, conversation: (Tenant, Digest)) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_REFUSED {
+            known.clear();
+        }
+        known.insert(conversation);
+    }
+
+    fn has(&self, conversation: (Tenant, Digest)) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
+    }
+}
+
+impl Compactor {
+    /// What is added to a request. `None`: nothing, and no tools may come.
+    pub(super) async fn overlay(
+        &self,
+        incoming: &Incoming<'_>,
+        identity: &Identity,
+        conversation: &Conversation<'_>,
+    ) -> Option<Overlaid> {
+        let config = &incoming.shard.proxy.config;
+        if !config.offers_tools() && !self.store.may_overlay() || identity.proof != Proof::Known {
+            return None;
+        }
+        let upstream = config.upstreams.get(incoming.index).map_or("", |upstream| &upstream.name);
+        let (path, headers) = (incoming.parts.uri.path(), &incoming.parts.headers);
+        let subject = Subject { model: model(&conversation.fields, path), upstream, path, headers };
+        let strategies = config.strategies(&subject);
+        if strategies.observe {
+            return None;
+        }
+        let tip = conversation.items.last()?.chain;
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        let rows = self.store.overlays(&identity.tenant, &chain).await;
+        let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
+        let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
+        let mut edits = put_back(conversation, &chain, &rows);
+        let turn = conversation.errand(path) == Errand::Generate
+            && incoming.chains == Beginning::New
+            && incoming.tools == Tools::Offered;
+        if let Some(offers) = self.offers(identity.tenant, conversation, &strategies).filter(|_| turn) {
+            self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
+        }
+        edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
+        overlaid.body = self.laid_over(incoming, edits);
+        if overlaid.body.is_none() {
+            overlaid.offered = None;
+        }
+        Some(overlaid)
+    }
+
+    /// How tools may come into this request. `None`: not at all.
+    fn offers(&self, tenant: Tenant, conversation: &Conversation<'_>, strategies: &Strategies) -> Option<Offers> {
+        let settings = strategies.tools.as_ref().filter(|tools| tools.inject != Inject::Never)?;
+        let root = conversation.items.first()?.chain;
+        if self.refused_tools.has((tenant, root)) || client_compaction::asks_for_it(conversation) {
+            return None;
+        }
+        let enabled = enabled(strategies);
+        let declared = conversation.declared();
+        let offered = match settings.inject {
+            Inject::Never => None,
+            Inject::Auto => Offered::of(std::iter::once(Tool::ReadEvicted), &declared),
+            Inject::Always => Offered::of(enabled.tools(), &declared),
+        };
+        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root })
+    }
+
+    /// The tools that are offered: those that were, or from now on.
+    async fn choose(
+        &self,
+        overlaid: &mut Overlaid,
+        tenant: Tenant,
+        (offers, rows): (Offers, &[Overlay]),
+        conversation: &Conversation<'_>,
+    ) {
+        let may = |offered: &Offered| {
+            let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
+            conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own)
+        };
+        if let Some(frozen) = frozen(rows) {
+            overlaid.offered = Some(frozen).filter(|frozen| may(frozen)).map(Arc::new);
+            return;
+        }
+        // Signed thinking is bound to the tools before it.
+        let bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
+        if bound || !may(&offers.offered) || self.store.health() != Health::Up {
+            return;
+        }
+        if offers.inject == Inject::Auto {
+            overlaid.candidate = Some(offers.offered);
+            return;
+        }
+        let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
+        let batch = Batch { root: offers.root, overlays: row.into_iter().collect(), ..Batch::default() };
+        if self.store.commit(&tenant, batch).await.is_ok() {
+            let stored = self.store.overlays(&tenant, &[offers.root]).await;
+            overlaid.offered = frozen(&stored).filter(may).map(Arc::new);
+        }
+    }
+
+    /// The body with `edits`. `None`: there are none, or there is no room for another body.
+    fn laid_over(&self, incoming: &Incoming<'_>, edits: Vec<Edit>) -> Option<(Bytes, Arc<Permit>)> {
+        if edits.is_empty() {
+            return None;
+        }
+        let mut edits = edits;
+        edits.sort_by_key(|edit| edit.span.start);
+        let pieces = splice(&incoming.body, edits).ok()?;
+        let mut permit = Permit::empty(&incoming.shard.proxy.budget);
+        permit.grow(total_len(&pieces)).then(|| (pieces.concat().into(), Arc::new(permit)))
+    }
+
+    /// The row with which tools begin to be offered, where this request is the first that removes something, or breaks
+    /// with the provider's cache anyway.
+    pub(super) fn begin_offers(&self, work: &Work, proposal: &Proposal, chain: &[Digest]) -> Option<Overlay> {
+        let overlaid = work.overlaid.as_ref()?;
+        let candidate = overlaid.candidate.as_ref()?;
+        let first = work.known.evictions.is_empty() && work.known.active.is_none();
+        if !first && proposal.checkpoint.is_none() {
+            return None;
+        }
+        let evicted = proposal.evictions.iter().map(|(digest, _)| digest);
+        let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
+        let at = removed.filter_map(|digest| chain.iter().position(|other| other == digest)).min()?;
+        row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
+    }
+
+    /// Takes the tools into use whose row was written.
+    pub(super) async fn begun(&self, work: &mut Work, row: &Overlay) {
+        let stored = self.store.overlays(&work.origin.tenant, &[row.digest]).await;
+        work.begun = frozen(&stored).map(Arc::new);
+    }
+
+    /// The provider refused the body with the proxy's tools, and took it without.
+    pub(super) fn give_up_offers(&self, work: &Work) {
+        if work.overlaid.as_ref().is_some_and(|overlaid| overlaid.offered.is_some()) || work.begun.is_some() {
+            self.refused_tools.note((work.origin.tenant, work.origin.root));
+        }
+    }
+
+    /// Keeps what a client did not see of an answer, before it sees the end of it.
+    pub(super) async fn keep_aside(&self, (tenant, root): (Tenant, Digest), at: (Digest, usize), aside: &Aside) {
+        let Some(row) = row(OverlayKind::Aside, at.0, aside, at.1) else { return };
+        let batch = Batch { root, overlays: vec![row], ..Batch::default() };
+        if let Err(error) = self.store.commit(&tenant, batch.clone()).await {
+            tracing::warn!(%error, "what the client did not see of an answer is kept in memory alone");
+            self.store.hold_in_memory(&tenant, &batch);
+        }
+    }
+}
+
+/// How tools may come into a request.
+struct Offers {
+    inject: Inject,
+    offered: Arc<Offered>,
+    declared: Vec<String>,
+    root: Digest,
+}
+
+/// The client's own tool that reads files.
+pub(super) fn file_reader(conversation: &Conversation<'_>) -> Option<Arc<str>> {
+    let declared = conversation.declared();
+    FILE_READERS.iter().find(|name| declared.iter().any(|other| other == *name)).map(|name| (*name).into())
+}
+
+/// Names of tools that read what is removed from this request.
+pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlaid>, known_before: bool) -> Readers {
+    let offered = overlaid.and_then(|overlaid| match known_before {
+        // What follows a first removal names no tool that may not come.
+        true => overlaid.offered.as_ref(),
+        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref()),
+    });
+    Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
+}
+
+fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
+    Some(Overlay { digest, kind, body: serde_json::to_string(body).ok()?.into(), least })
+}
+
+/// The tools that are offered in a conversation already; the earliest.
+fn frozen(rows: &[Overlay]) -> Option<Offered> {
+    let row = rows.iter().find(|row| row.kind == OverlayKind::Offer)?;
+    serde_json::from_str(&row.body).ok()
+}
+
+/// The edits that put back what the client never saw of earlier answers.
+fn put_back(conversation: &Conversation<'_>, chain: &[Digest], rows: &[Overlay]) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    let mut done = None;
+    for row in rows.iter().filter(|row| row.kind == OverlayKind::Aside) {
+        let tip = chain.iter().position(|digest| *digest == row.digest);
+        let Some(tip) = tip.filter(|tip| done != Some(*tip)) else { continue };
+        let Ok(aside) = serde_json::from_str::<Aside>(&row.body) else { continue };
+        if let Some(more) = conversation.put_back(tip, &aside) {
+            edits.extend(more);
+            done = Some(tip);
+        }
+    }
+    edits
+}

@@ -1,0 +1,12 @@
+-- What the proxy adds to a conversation, by the chain digest of the client's own history.
+-- kind: 0 offer, 1 aside, 2 alias. variant: of several under one digest, a hash; empty where the first stays.
+CREATE TABLE overlays (
+    tenant BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    kind INTEGER NOT NULL,
+    variant BLOB NOT NULL,
+    session INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (tenant, digest, kind, variant)
+);
+CREATE INDEX overlays_by_session ON overlays (session);

@@ -1,0 +1,162 @@
+//! Rounds of Chat Completions.
+
+mod chunk;
+mod json;
+mod put_back;
+mod seam;
+mod story;
+mod stream;
+mod turn;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use self::chunk::Object;
+use self::json::Json;
+use self::story::Story;
+use self::stream::Stream;
+use super::{Aside, Conversation, Edit, Ending, Form, Offer, OwnCall, OwnResult};
+use crate::wire::scan::{elements, kind};
+use crate::wire::writing::quoted;
+
+pub(super) use self::put_back::put_back;
+
+/// Most tools of one request (C8).
+const MOST_TOOLS: usize = 128;
+
+/// Makes the answers of several rounds one.
+#[derive(Debug)]
+pub struct Splicer {
+    own: Arc<[String]>,
+    story: Story,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Stream(Stream),
+    Json(Json),
+}
+
+impl Splicer {
+    pub(super) fn new(form: Form, own: Arc<[String]>) -> Self {
+        let body = match form {
+            Form::Stream => Body::Stream(Stream::default()),
+            Form::Json => Body::Json(Json::default()),
+        };
+        Self { own, story: Story::default(), body }
+    }
+
+    pub(super) fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
+        match &mut self.body {
+            Body::Stream(stream) => stream.push(&mut self.story, &self.own, piece),
+            Body::Json(json) => json.push(piece),
+        }
+    }
+
+    pub(super) fn end(&mut self) -> Ending {
+        match &mut self.body {
+            Body::Stream(stream) => stream.end(&mut self.story, &self.own),
+            Body::Json(json) => json.end(&mut self.story, &self.own),
+        }
+    }
+
+    pub(super) fn next_round(&mut self) {
+        match &mut self.body {
+            Body::Stream(stream) => stream.next_round(),
+            Body::Json(json) => json.next_round(&self.story),
+        }
+        self.story.next_round();
+    }
+
+    pub(super) fn finish(&mut self) -> Vec<Bytes> {
+        match &mut self.body {
+            Body::Stream(stream) => stream.finish(&self.story),
+            Body::Json(json) => json.finish(&self.story),
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
+        match self.body {
+            Body::Stream(_) => vec![stream::error(error)],
+            Body::Json(_) => vec![Bytes::copy_from_slice(error)],
+        }
+    }
+
+    pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
+        self.story.aside(results)
+    }
+}
+
+pub(super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
+    let free = conversation.fields.members.iter().all(|(key, span)| {
+        let value = conversation.body.get(span.clone()).unwrap_or_default();
+        match key.as_ref() {
+            "response_format" => value == b"null" || is_text_format(conversation.body, span),
+            "n" => matches!(value, b"null" | b"1"),
+            "tool_choice" => matches!(value, b"null" | b"\"auto\""),
+            "functions" | "function_call" | "audio" | "prediction" => value == b"null",
+            _ => true,
+        }
+    });
+    let tools = tools(conversation).and_then(|span| elements(conversation.body, span.start).ok());
+    free && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
+}
+
+fn is_text_format(body: &[u8], span: &std::ops::Range<usize>) -> bool {
+    let format = Object::at(body, span);
+    format.is_some_and(|format| format.get("type").is_some_and(|kind| format.string(kind) == "text"))
+}
+
+/// Where the client's tools stand, if they are an array.
+fn tools(conversation: &Conversation<'_>) -> Option<std::ops::Range<usize>> {
+    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "tools")?;
+    Some(span.clone()).filter(|span| kind(conversation.body, span) == b'[')
+}
+
+pub(super) fn declared(conversation: &Conversation<'_>) -> Vec<String> {
+    let spans = tools(conversation).and_then(|span| elements(conversation.body, span.start).ok()).unwrap_or_default();
+    let name = |tool: Object<'_>| {
+        let callee = ["function", "custom"].into_iter().find_map(|form| tool.object(form))?;
+        callee.get("name").map(|span| callee.string(span))
+    };
+    spans.iter().filter_map(|span| Object::at(conversation.body, span)).filter_map(name).collect()
+}
+
+pub(super) fn offer(conversation: &Conversation<'_>, offers: &[Offer]) -> Option<Edit> {
+    let span = tools(conversation)?;
+    let end = span.end.checked_sub(1)?;
+    let empty = elements(conversation.body, span.start).ok()?.is_empty();
+    let defined = offers.iter().map(|offer| {
+        let (name, description) = (quoted(&offer.name), quoted(&offer.description));
+        let parameters = &offer.parameters;
+        format!(
+            r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{parameters}}}}}"#
+        )
+    });
+    let defined = defined.collect::<Vec<_>>().join(",");
+    let comma = if empty || defined.is_empty() { "" } else { "," };
+    Some(Edit { span: end..end, with: format!("{comma}{defined}").into() })
+}
+
+pub(super) fn appended(conversation: &Conversation<'_>, items: &[u8]) -> Option<Edit> {
+    let end = conversation.items.last()?.span.end;
+    Some(Edit { span: end..end, with: [b",", items].concat().into() })
+}
+
+/// C1 to C3: one message a call, with text in it.
+pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
+    let message = |(call, result): (&OwnCall, &OwnResult)| {
+        let text = if result.text.is_empty() { "(nothing)" } else { &result.text };
+        format!(r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#, quoted(&call.id), quoted(text))
+    };
+    calls.iter().zip(results).map(message).collect::<Vec<_>>().join(",").into()
+}
+
+#[cfg(test)]
+#[path = "../tests/rounds_chat_put_back.rs"]
+mod put_back_tests;
+#[cfg(test)]
+#[path = "../tests/rounds_chat.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! What has come of an answer so far, over all its rounds.
+
+use super::super::{Aside, Ending, Insert, OwnCall, OwnResult, Round};
+use super::results;
+use super::seam::Seam;
+use super::turn::{Standing, Turn};
+use bytes::Bytes;
+
+/// An answer in the making.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    pub(super) seam: Seam,
+    /// The current round's turn, and why it ended.
+    pub(super) turn: Turn,
+    pub(super) reason: Option<String>,
+    /// All text that the client sees, and the ids of the calls.
+    pub(super) text: String,
+    calls: Vec<String>,
+    done: Vec<Done>,
+    /// More came than is held: nothing is put back.
+    full: bool,
+}
+
+/// A round that ended with calls of the proxy's own tools.
+#[derive(Debug)]
+struct Done {
+    turn: Bytes,
+    handed: bool,
+    /// Length of `text` at its end.
+    text: usize,
+    calls: Vec<Placed>,
+}
+
+/// An own call: the client's own calls before it in its turn, and its element.
+#[derive(Debug)]
+struct Placed {
+    before: usize,
+    element: String,
+    call: OwnCall,
+}
+
+impl Story {
+    /// Takes in visible text.
+    pub(super) fn say(&mut self, text: &str) {
+        if !self.turn.is_full() {
+            self.text.push_str(text);
+        }
+    }
+
+    /// The current round has ended; `sound`: as it should.
+    pub(super) fn ending(&mut self, sound: bool) -> Ending {
+        self.full |= self.turn.is_full();
+        let shown = self.turn.calls.iter().filter(|call| call.standing == Standing::Shown);
+        self.calls.extend(shown.map(|call| call.id.clone()));
+        // What was cut off has half a call at its end.
+        let cut_off = matches!(self.reason.as_deref(), Some("length" | "content_filter"));
+        if !sound || cut_off || self.full || !self.turn.has(Standing::Own) {
+            return Ending::Answered;
+        }
+        self.turn.name_calls(self.seam.before);
+        let turn = self.turn.message();
+        let mut before = 0;
+        let mut calls = Vec::new();
+        for call in &self.turn.calls {
+            match call.standing {
+                Standing::Own => calls.push(Placed { before, element: call.element(), call: call.own() }),
+                Standing::Shown | Standing::Open => before += 1,
+            }
+        }
+        let round = Round { turn: turn.clone(), calls: calls.iter().map(|placed| placed.call.clone()).collect() };
+        let handed = before > 0;
+        self.done.push(Done { turn, handed, text: self.text.len(), calls });
+        if handed { Ending::Handed(round) } else { Ending::Again(round) }
+    }
+
+    pub(super) fn next_round(&mut self) {
+        self.seam.next_round();
+        self.turn = Turn::default();
+        self.reason = None;
+    }
+
+    /// Whether the end of the current round waits: another may follow, or what is hidden is to be kept first.
+    pub(super) fn waits(&self) -> bool {
+        self.seam.before > 0 || self.turn.has(Standing::Own)
+    }
+
+    /// The reason to end with in place of the current round's, whose calls the client does not see.
+    pub(super) fn other_reason(&self) -> Option<&'static str> {
+        let called = matches!(self.reason.as_deref(), Some("tool_calls" | "function_call"));
+        let hidden = self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown);
+        (called && hidden).then_some("stop")
+    }
+
+    pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
+        let text = self.text.trim();
+        let lead = self.text.len() - self.text.trim_start().len();
+        let done = || self.done.iter().zip(results);
+        let end = done().filter(|(done, _)| !done.handed).map(|(done, _)| done.text).max().unwrap_or(0);
+        let rest = self.text.get(end..).unwrap_or_default();
+        // An answer of nothing but hidden rounds would leave an empty message behind them.
+        let nothing_follows = self.calls.is_empty() && rest.trim().is_empty();
+        if self.full || done().len() == 0 || nothing_follows {
+            return None;
+        }
+        let inserts = done().flat_map(|(done, results)| done.inserts(results, done.text.saturating_sub(lead)));
+        let inserts = inserts.collect();
+        Some(Aside { calls: self.calls.clone(), text: blake3::hash(text.as_bytes()).into(), inserts })
+    }
+}
+
+impl Done {
+    fn inserts(&self, of_calls: &[OwnResult], text: usize) -> Vec<Insert> {
+        if !self.handed {
+            let calls: Vec<OwnCall> = self.calls.iter().map(|placed| placed.call.clone()).collect();
+            let items = [&self.turn, &b","[..], &results(&calls, of_calls)].concat();
+            return vec![Insert { parts: 0, text, calls: String::new(), items: owned(items) }];
+        }
+        let answered: Vec<(&Placed, &OwnResult)> = self.calls.iter().zip(of_calls).collect();
+        let runs = answered.chunk_by(|(a, _), (b, _)| a.before == b.before);
+        runs.map(|run| {
+            let elements: Vec<&str> = run.iter().map(|(placed, _)| placed.element.as_str()).collect();
+            let (calls, said): (Vec<_>, Vec<_>) =
+                run.iter().map(|(placed, result)| (placed.call.clone(), (*result).clone())).unzip();
+            let parts = run.first().map_or(0, |(placed, _)| placed.before);
+            Insert { parts, text, calls: elements.join(","), items: owned(results(&calls, &said).into()) }
+        })
+        .collect()
+    }
+}
+
+/// JSON that was written here.
+fn owned(json: Vec<u8>) -> String {
+    String::from_utf8(json).unwrap_or_default()
+}

@@ -1,0 +1,293 @@
+//! The streams of several rounds as one.
+
+use bytes::Bytes;
+
+use super::super::Ending;
+use super::super::events::{Cutter, Event, event};
+use super::chunk::{Choice, Chunk, Object};
+use super::seam::edited;
+use super::story::Story;
+use super::turn::Standing;
+use crate::wire::scan::{Member, kind};
+use crate::wire::splice::Edit;
+use crate::wire::writing::quoted;
+
+/// Reads the events of each round and hands on those that the client is to see.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    cutter: Cutter,
+    /// Pieces of a call whose name may yet become one of the proxy's own.
+    held: Vec<Held>,
+    /// The end of a round in which the proxy's tools were called.
+    tail: Vec<Bytes>,
+    role_shown: bool,
+    closed: bool,
+    failed: bool,
+    /// What comes is passed on unread.
+    raw: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    call: usize,
+    event: Event,
+    element: Bytes,
+}
+
+impl Stream {
+    pub(super) fn push(&mut self, story: &mut Story, own: &[String], piece: &Bytes) -> Vec<Bytes> {
+        if self.raw {
+            return vec![piece.clone()];
+        }
+        match self.cutter.push(piece) {
+            Some(events) => events.into_iter().flat_map(|event| self.event(story, own, event)).collect(),
+            None => {
+                self.raw = true;
+                let mut out = std::mem::take(&mut self.tail);
+                out.push(self.cutter.rest());
+                out
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, story: &mut Story, own: &[String]) -> Ending {
+        let rest = self.cutter.rest();
+        if !rest.is_empty() {
+            let last = self.event(story, own, Event::new(rest));
+            self.tail.extend(last);
+        }
+        let released = self.release(story, own);
+        self.tail.splice(0..0, released);
+        let ended = self.closed || story.reason.is_some();
+        story.ending(ended && !self.failed && !self.raw)
+    }
+
+    pub(super) fn next_round(&mut self) {
+        let role_shown = self.role_shown;
+        *self = Self { role_shown, ..Self::default() };
+    }
+
+    pub(super) fn finish(&mut self, story: &Story) -> Vec<Bytes> {
+        let mut tail = std::mem::take(&mut self.tail);
+        if let Some(reason) = story.other_reason() {
+            for bytes in &mut tail {
+                *bytes = ended_with(bytes, reason);
+            }
+        }
+        tail
+    }
+
+    fn event(&mut self, story: &mut Story, own: &[String], event: Event) -> Vec<Bytes> {
+        let data = event.data().clone();
+        let Some(chunk) = Chunk::read(&data, "delta") else {
+            let done = data.trim_ascii() == b"[DONE]";
+            self.closed |= done;
+            let mut out = if done { self.release(story, own) } else { Vec::new() };
+            self.hand_on(story, &mut out, event.bytes);
+            return out;
+        };
+        self.failed |= chunk.is_error;
+        story.seam.note(&chunk);
+        let Some(choice) = &chunk.choice else {
+            let edits = story.seam.edits(&chunk);
+            let bytes = if edits.is_empty() { event.bytes } else { event.with(&edited(&data, edits)) };
+            let mut out = Vec::new();
+            self.hand_on(story, &mut out, bytes);
+            return out;
+        };
+        story.turn.add(&choice.said);
+        said(choice).for_each(|text| story.say(&text));
+        story.reason = chunk.finish().or(story.reason.take());
+        let before = self.held.len();
+        self.take_calls(story, own, &event, choice);
+        let mut out = Vec::new();
+        // What was held before this comes out before it.
+        let mut mine = Vec::new();
+        for (number, held) in self.settled(story) {
+            match number < before {
+                true => out.push(alone(story, &held)),
+                false => mine.push(numbered(story, &held)),
+            }
+        }
+        self.chunk(story, (&event, &chunk, choice), mine, &mut out);
+        out
+    }
+
+    /// Hands an event on, or keeps it where it belongs to the end of a round that may not be the last.
+    fn hand_on(&mut self, story: &Story, out: &mut Vec<Bytes>, bytes: Bytes) {
+        let ending = self.closed || story.reason.is_some();
+        if ending && story.waits() { self.tail.push(bytes) } else { out.push(bytes) }
+    }
+
+    /// Takes in the calls of a chunk, and settles whose they are as far as that can be said.
+    fn take_calls(&mut self, story: &mut Story, own: &[String], event: &Event, choice: &Choice<'_>) {
+        let text = choice.said.text;
+        for span in &choice.calls {
+            let Some(element) = Object::at(text, span) else { continue };
+            let call = story.turn.add_call(&element);
+            for (at, other) in story.turn.calls.iter_mut().enumerate() {
+                other.settle(own, at != call);
+            }
+            let element = Bytes::copy_from_slice(element.raw);
+            self.held.push(Held { call, event: event.clone(), element });
+        }
+        if story.reason.is_some() {
+            story.turn.calls.iter_mut().for_each(|call| call.settle(own, true));
+        }
+    }
+
+    /// Takes out what is settled: the client's, with its number among those held; the proxy's own is gone.
+    fn settled(&mut self, story: &Story) -> Vec<(usize, Held)> {
+        let mut shown = Vec::new();
+        let standing = |held: &Held| story.turn.calls.get(held.call).map_or(Standing::Shown, |call| call.standing);
+        let mut open = Vec::new();
+        for (number, held) in std::mem::take(&mut self.held).into_iter().enumerate() {
+            match standing(&held) {
+                Standing::Open => open.push(held),
+                Standing::Own => {}
+                Standing::Shown => shown.push((number, held)),
+            }
+        }
+        self.held = open;
+        shown
+    }
+
+    /// No more of any call comes.
+    fn release(&mut self, story: &mut Story, own: &[String]) -> Vec<Bytes> {
+        story.turn.calls.iter_mut().for_each(|call| call.settle(own, true));
+        let settled = self.settled(story);
+        settled.iter().map(|(_, held)| alone(story, held)).collect()
+    }
+
+    /// Hands on a chunk with the calls that the client is to see of it.
+    fn chunk(
+        &mut self,
+        story: &Story,
+        (event, chunk, choice): (&Event, &Chunk<'_>, &Choice<'_>),
+        calls: Vec<Bytes>,
+        out: &mut Vec<Bytes>,
+    ) {
+        let same =
+            |(span, element): (&std::ops::Range<usize>, &Bytes)| choice.said.text.get(span.clone()) == Some(&**element);
+        let all_calls = calls.len() == choice.calls.len() && choice.calls.iter().zip(&calls).all(same);
+        let role_again = self.role_shown && choice.said.get("role").is_some();
+        let later_role = role_again && story.seam.before > 0;
+        self.role_shown |= choice.said.get("role").is_some();
+        let ends = story.reason.is_some() && story.waits();
+        let mut edits = story.seam.edits(chunk);
+        if all_calls && !later_role && !ends {
+            let bytes = if edits.is_empty() { event.bytes.clone() } else { event.with(&edited(event.data(), edits)) };
+            out.push(bytes);
+            return;
+        }
+        let delta = without(&choice.said, later_role, &calls);
+        let with = |delta: &[u8], edits: Vec<Edit>, more: Vec<Edit>| {
+            let delta = Edit { span: choice.span.clone(), with: Bytes::copy_from_slice(delta) };
+            let edits = edits.into_iter().chain([delta]).chain(more).collect();
+            event.with(&edited(event.data(), edits))
+        };
+        if !ends {
+            if delta.is_some() || chunk.finish().is_some() {
+                out.push(with(&delta.unwrap_or(b"{}".to_vec()), edits, Vec::new()));
+            }
+            return;
+        }
+        self.tail.push(with(b"{}", edits.clone(), Vec::new()));
+        if let Some(delta) = delta {
+            let inside = |edit: &Edit| {
+                chunk.usage.iter().any(|usage| usage.start <= edit.span.start && edit.span.end <= usage.end)
+            };
+            edits.retain(|edit| !inside(edit));
+            let nulled = chunk.usage.iter().chain(&choice.finish).map(|span| null(span.clone())).collect();
+            out.push(with(&delta, edits, nulled));
+        }
+    }
+}
+
+fn null(span: std::ops::Range<usize>) -> Edit {
+    Edit { span, with: Bytes::from_static(b"null") }
+}
+
+/// The visible text of a delta or message.
+pub(super) fn said(choice: &Choice<'_>) -> impl Iterator<Item = String> {
+    let said = &choice.said;
+    let content = said.get("content");
+    let text = content.filter(|span| kind(said.text, span) == b'"').map(|span| said.string(span));
+    let parts = content.filter(|span| kind(said.text, span) == b'[').map(|span| said.elements(span));
+    let of_part = |part: Bytes| {
+        let part = Object::at(&part, &(0..part.len()))?;
+        let is_text = part.get("type").is_some_and(|span| part.string(span) == "text");
+        part.get("text").filter(|_| is_text).map(|span| part.string(span))
+    };
+    text.into_iter().chain(parts.into_iter().flatten().filter_map(of_part))
+}
+
+/// A delta with `calls` for its calls. `None` where nothing is left that says anything.
+fn without(said: &Object<'_>, role_shown: bool, calls: &[Bytes]) -> Option<Vec<u8>> {
+    let kept = |(key, _): &&Member<'_>| key != "tool_calls" && !(role_shown && key == "role");
+    let members: Vec<&Member<'_>> = said.members.iter().filter(kept).collect();
+    let says =
+        |(_, span): &&Member<'_>| !matches!(said.text.get(span.clone()), Some(b"null" | b"\"\"" | b"[]" | b"{}"));
+    if calls.is_empty() && !members.iter().copied().any(|member| says(&member)) {
+        return None;
+    }
+    let mut written: Vec<Vec<u8>> = Vec::new();
+    for (key, span) in members {
+        written.push([quoted(key).as_bytes(), b":", said.text.get(span.clone()).unwrap_or_default()].concat());
+    }
+    if !calls.is_empty() {
+        written.push([b"\"tool_calls\":[", &*calls.join(&b","[..]), b"]"].concat());
+    }
+    Some([b"{", &*written.join(&b","[..]), b"}"].concat())
+}
+
+/// A piece of a call with the index that the call has among those that the client sees.
+fn numbered(story: &Story, held: &Held) -> Bytes {
+    let Some(element) = Object::at(&held.element, &(0..held.element.len())) else { return held.element.clone() };
+    let Some((span, index)) = element.get("index").and_then(|span| Some((span, element.number(span)?))) else {
+        return held.element.clone();
+    };
+    let before = story.turn.calls.iter().take(held.call);
+    let hidden = before.filter(|call| call.standing == Standing::Own && call.index.is_some_and(|other| other < index));
+    let hidden = hidden.count() as u64;
+    if hidden == 0 {
+        return held.element.clone();
+    }
+    let with = index.saturating_sub(hidden).to_string().into();
+    edited(&held.element, vec![Edit { span: span.clone(), with }])
+}
+
+/// A piece of a call as an event of its own, in the frame of the one that it came with.
+fn alone(story: &Story, held: &Held) -> Bytes {
+    let data = held.event.data();
+    let Some(chunk) = Chunk::read(data, "delta") else { return Bytes::new() };
+    let Some(choice) = &chunk.choice else { return Bytes::new() };
+    let delta = [b"{\"tool_calls\":[", &*numbered(story, held), b"]}"].concat();
+    let inside =
+        |edit: &Edit| chunk.usage.iter().any(|usage| usage.start <= edit.span.start && edit.span.end <= usage.end);
+    let mut edits = story.seam.edits(&chunk);
+    edits.retain(|edit| !inside(edit));
+    edits.push(Edit { span: choice.span.clone(), with: delta.into() });
+    edits.extend(chunk.usage.iter().chain(&choice.finish).map(|span| null(span.clone())));
+    held.event.with(&edited(data, edits))
+}
+
+/// An event whose reason to end is another.
+fn ended_with(bytes: &Bytes, reason: &str) -> Bytes {
+    let event = Event::new(bytes.clone());
+    let span = Chunk::read(event.data(), "delta").and_then(|chunk| chunk.choice?.finish);
+    match span {
+        Some(span) => event.with(&edited(event.data(), vec![Edit { span, with: quoted(reason).into() }])),
+        None => bytes.clone(),
+    }
+}
+
+/// An error as an event of a stream.
+pub(super) fn error(body: &[u8]) -> Bytes {
+    let told = Object::at(body, &(0..body.len())).is_some_and(|object| object.get("error").is_some());
+    if told {
+        return event(body);
+    }
+    let message = quoted(&String::from_utf8_lossy(body));
+    event(format!(r#"{{"error":{{"message":{message},"type":"upstream_error"}}}}"#).as_bytes())
+}

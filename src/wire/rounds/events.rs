@@ -1,0 +1,91 @@
+//! The events of a stream with their own bytes, so that those which need no change pass as they are.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+use super::MOST_HELD;
+
+/// Cuts a stream into events, wherever its pieces were cut.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    pending: BytesMut,
+    /// Where the line that is not whole yet begins, and up to where it was looked at.
+    line: usize,
+    seen: usize,
+}
+
+/// One event, up to and including its blank line; or what a stream ended with.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    pub(super) bytes: Bytes,
+    /// Where its data stands, if that is one line.
+    data: Option<Range<usize>>,
+    joined: Bytes,
+}
+
+impl Cutter {
+    /// The events that are whole with `piece`. `None`: one is too long to be held; what there is of it is the
+    /// [`rest`](Self::rest).
+    pub(super) fn push(&mut self, piece: &[u8]) -> Option<Vec<Event>> {
+        self.pending.extend_from_slice(piece);
+        let mut events = Vec::new();
+        while let Some(at) = memchr::memchr(b'\n', self.pending.get(self.seen..).unwrap_or_default()) {
+            let end = self.seen + at;
+            let blank = matches!(self.pending.get(self.line..end), Some(b"" | b"\r"));
+            (self.line, self.seen) = (end + 1, end + 1);
+            if blank {
+                events.push(Event::new(self.pending.split_to(end + 1).freeze()));
+                (self.line, self.seen) = (0, 0);
+            }
+        }
+        self.seen = self.pending.len();
+        (self.pending.len() <= MOST_HELD).then_some(events)
+    }
+
+    /// Bytes of an event that is not whole, taken out.
+    pub(super) fn rest(&mut self) -> Bytes {
+        (self.line, self.seen) = (0, 0);
+        self.pending.split().freeze()
+    }
+}
+
+impl Event {
+    pub(super) fn new(bytes: Bytes) -> Self {
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let start = at;
+            at += line.len();
+            let Some(rest) = line.strip_prefix(b"data:") else { continue };
+            let value = rest.trim_ascii_end();
+            let space = usize::from(value.first() == Some(&b' '));
+            lines.push(start + 5 + space..start + 5 + value.len());
+        }
+        let joined = lines.iter().filter_map(|line| bytes.get(line.clone())).collect::<Vec<_>>().join(&b'\n');
+        match <[_; 1]>::try_from(lines) {
+            Ok([line]) => Self { joined: bytes.slice(line.clone()), data: Some(line), bytes },
+            Err(_) => Self { joined: joined.into(), data: None, bytes },
+        }
+    }
+
+    /// Its data lines, joined.
+    pub(super) fn data(&self) -> &Bytes {
+        &self.joined
+    }
+
+    /// The event with other data; `data` is JSON.
+    pub(super) fn with(&self, data: &[u8]) -> Bytes {
+        let around = self.data.as_ref().and_then(|line| self.bytes.get(..line.start).zip(self.bytes.get(line.end..)));
+        match around {
+            Some((before, behind)) => [before, data, behind].concat().into(),
+            None => event(data),
+        }
+    }
+}
+
+/// An event with `data`, which is JSON: line breaks in it are white space.
+pub(super) fn event(data: &[u8]) -> Bytes {
+    let line: Vec<u8> = data.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect();
+    [b"data: ", &*line, b"\n\n"].concat().into()
+}
