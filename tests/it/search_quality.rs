@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const QUERIES: usize = 200;
 const FIRST: usize = 10;
 /// Bytes of conversations that are indexed: what a debug build does in a few seconds.
-const MAX_BYTES: usize = 2_000_000;
+const MAX_BYTES: usize = 1_200_000;
 const MAX_FILE: usize = 350_000;
 /// Messages at a conversation's end that no compaction would have removed.
 const RECENT: usize = 4;
@@ -26,7 +26,7 @@ struct Old {
     session: SessionId,
     number: u32,
     text: String,
-    lower: String,
+    flat: String,
 }
 
 /// Always the same numbers.
@@ -73,12 +73,17 @@ fn log(store: &Store, name: &str, body: &[u8]) -> Vec<Old> {
     let messages: Vec<Message> = conversation.items.iter().enumerate().map(message).collect();
     let old = messages.iter().map(|message| {
         let text = plain(Dialect::Chat, &message.json).text;
-        Old { session, number: message.number, lower: text.to_lowercase(), text }
+        Old { session, number: message.number, flat: flat(&text), text }
     });
     let old = old.collect();
     let batch = LogBatch { session, agent: "corpus".into(), dialect: Dialect::Chat, kind: Kind::Sent, messages };
     store.log(&tenant, batch);
     old
+}
+
+/// In one case, and with single blanks.
+fn flat(text: &str) -> String {
+    text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn is_han(c: char) -> bool {
@@ -111,11 +116,8 @@ fn queries(old: &[Old], recent: &HashSet<(SessionId, u32)>) -> Vec<(String, usiz
             continue;
         }
         let Some(query) = words(&message.text, chinese, &mut dice) else { continue };
-        let lower = query.to_lowercase();
-        let spaced = |text: &str| {
-            text.contains(&lower) || text.split_whitespace().collect::<Vec<_>>().join(" ").contains(&lower)
-        };
-        if old.iter().filter(|other| spaced(&other.lower)).count() <= FIRST {
+        let asked = flat(&query);
+        if old.iter().filter(|other| other.flat.contains(&asked)).take(FIRST + 1).count() <= FIRST {
             queries.push((query, at));
         }
     }

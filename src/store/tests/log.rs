@@ -209,7 +209,8 @@ async fn without_a_file_all_is_dropped_and_a_deleted_one_begins_anew() {
 async fn the_log_expires_with_its_session_and_counts_for_the_size() {
     let f = Fixture::with(Limits { max_size: 1_500_000, ..Limits::default() }).await;
     let words = |seed: u64| -> String {
-        (0..20_000_u64).map(|i| blake3::hash(&(i + seed).to_le_bytes()).to_hex()[..7].to_owned() + " ").collect()
+        let word = |i: u64| blake3::hash(&(i + seed).to_le_bytes()).to_hex().chars().take(7).collect::<String>();
+        (0..20_000_u64).map(|i| word(i) + " ").collect()
     };
     for n in 0..6_u64 {
         let name = n.to_string();
