@@ -180,14 +180,6 @@ impl Answer {
             Self::Responses(splicer) => splicer.aside(results),
         }
     }
-
-    /// Where the client knows the answer by another id than its provider has it under: (shown, provider's).
-    pub fn alias(&self) -> Option<(String, String)> {
-        match self {
-            Self::Chat(_) | Self::Messages(_) => None,
-            Self::Responses(splicer) => splicer.alias(),
-        }
-    }
 }
 
 impl Conversation<'_> {

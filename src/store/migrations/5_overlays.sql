@@ -1,5 +1,5 @@
 -- What the proxy adds to a conversation, by the chain digest of the client's own history.
--- kind: 0 offer, 1 aside, 2 alias. variant: of several under one digest, a hash; empty where the first stays.
+-- kind: 0 offer, 1 aside. variant: of several under one digest, a hash; empty where the first stays.
 CREATE TABLE overlays (
     tenant BLOB NOT NULL,
     digest BLOB NOT NULL,

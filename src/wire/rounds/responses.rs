@@ -346,13 +346,6 @@ impl Splicer {
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         self.told.aside(results, Written { whole: outputs, beside: outputs })
     }
-
-    /// The client knows the first round's id, the provider the last one's (R8).
-    pub(super) fn alias(&self) -> Option<(String, String)> {
-        let shown = Object::read(&self.begun.0, 0)?.string("id").into_owned();
-        let held = self.begun.1.clone();
-        (self.form == Form::Stream && shown != held && !held.is_empty()).then_some((shown, held))
-    }
 }
 
 /// Whether a client's tool is called by an item of this type.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::messages::{added, array};
 use super::super::object::{Object, utf8};
 use super::{Conversation, Edit, Offer, elements, quoted};
-use crate::wire::conversation::Standing;
+use crate::wire::conversation::{Role, Standing};
 use crate::wire::scan::kind;
 
 /// Most tools of one request (C8).
@@ -35,7 +35,15 @@ pub(in super::super) fn may_offer(conversation: &Conversation<'_>, count: usize)
     let tools = tools(conversation);
     free && items.all(plain)
         && !sets
+        && sends_its_history(conversation)
         && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
+}
+
+/// Whether later requests will carry this answer. One that continues it by its id has only the provider's own account
+/// of it, in which calls that the client has never seen wait for their results (R1).
+fn sends_its_history(conversation: &Conversation<'_>) -> bool {
+    let turn = |role| matches!(role, Role::Assistant | Role::Tool);
+    conversation.fields.store == Some(false) || conversation.items.iter().any(|item| turn(item.facts.role))
 }
 
 fn is_plain(text: &Object<'_>) -> bool {
