@@ -147,22 +147,22 @@ impl Compactor {
             work.known.evictions = Evictions::default();
         }
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
-        let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(&conversation);
+        let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(conversation);
         if may_plan {
-            self.plan(&mut work, &conversation, &chain).await;
+            self.plan(&mut work, conversation, &chain).await;
         }
         if plannable && origin.errand == Errand::Count {
             self.preview(&mut work).await;
         }
-        if work.tokens.is_none() && work.may_exceed_total(&conversation) {
+        if work.tokens.is_none() && work.may_exceed_total(conversation) {
             work.tokens = self.count(&work).await;
         }
         if !origin.strategies.observe {
-            self.place(&mut work, &conversation);
+            self.place(&mut work, conversation);
         }
         // What was only counted was never forwarded.
         if origin.errand != Errand::Count {
-            self.remember(&identity, (&conversation, &chain), work.known.seen);
+            self.remember(&identity, (conversation, &chain), work.known.seen);
             work.ticket = self.offer(incoming, &identity);
         }
         memory::begin(self, &origin);
