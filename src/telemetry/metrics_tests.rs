@@ -80,7 +80,7 @@ fn every_name_follows_the_rule_and_is_described() {
     metrics.round_ended("again");
     let page = metrics.render();
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.len(), 16, "{page}");
+    assert_eq!(names.len(), 17, "{page}");
     for name in names {
         assert!(name.starts_with("compactproxy_"), "{name}");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} is not described");
