@@ -302,4 +302,14 @@ mod tests {
         assert_eq!(names(Enabled { memory: true, sessions: false }).len(), 4);
         assert_eq!(names(Enabled { memory: true, sessions: true }).len(), Tool::ALL.len());
     }
+
+    #[test]
+    fn the_document_names_every_tool_with_its_parameters() {
+        let document = include_str!("../../docs/recall.md");
+        for tool in Tool::ALL {
+            let names: Vec<String> = tool.definition().parameters.iter().map(|p| format!("`{}`", p.name)).collect();
+            let row = format!("| `{}` | {} | ", tool.name(), names.join(", "));
+            assert!(document.contains(&row), "{row}");
+        }
+    }
 }

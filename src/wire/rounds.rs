@@ -8,7 +8,9 @@
 mod chat;
 mod events;
 mod messages;
+mod object;
 mod responses;
+mod told;
 
 use std::sync::Arc;
 

@@ -19,10 +19,20 @@ from stand import MAX_RESULT_CHARS, Provider, Proxy, messages, pointers, write_c
 STEPS = 12
 PAGE_CHARS = 2_000
 SESSION = "e2e-conversation"
-TOOLS = ["read_evicted", "memory_search", "memory_get", "memory_save"]
+TOOLS = [
+    "read_evicted",
+    "session_list",
+    "session_history",
+    "session_search",
+    "memory_search",
+    "memory_get",
+    "memory_save",
+]
 SECTIONS = f"""
 [tools]
 page_chars = {PAGE_CHARS}
+
+[sessions]
 
 [memory]
 """
@@ -91,6 +101,18 @@ async def removed_text(server, large, id):
         check(f"what makes no sense is said: {sorted(arguments)}", failed and said.startswith("Error: "), said)
 
 
+async def sessions(server, session):
+    listed, failed = await server.call("session_list")
+    check("session_list has this conversation alone", not failed and listed.startswith("[1 session,"), listed)
+    check("and says that it is this one", "this conversation: agent e2e" in listed, listed)
+    page, failed = await server.call("session_history", before=2)
+    check("session_history reads what was first said", not failed and session.rule in page, page)
+    found, failed = await server.call("session_search", query="recalled migrations", maxResults=5)
+    check("session_search finds it", not failed and "#1 user" in found and "migrations" in found, found)
+    said, failed = await server.call("session_history", sessionId="0" * 32)
+    check("another session is unknown", failed, said)
+
+
 async def memory(server):
     saved, failed = await server.call("memory_save", content="- The user builds with cargo.")
     path = saved.removeprefix("[saved to ").removesuffix("]")
@@ -111,10 +133,13 @@ async def through(proxy, session, bodies):
             check(f"{mode}: the tools that are enabled are listed", names == TOOLS, str(names))
             await removed_text(server, large, id)
     async with Server(proxy, session.key) as server:
+        await sessions(server, session)
         await memory(server)
     async with Server(proxy, "somebody-else") as other:
         said, failed = await other.call("read_evicted", id=id)
         check("another credential reads nothing", failed and large[:20] not in said, said)
+        found, _ = await other.call("session_search", query="recalled migrations")
+        check("another credential sees no session", "migrations" not in found, found)
         found, _ = await other.call("memory_search", query="cargo")
         check("another credential finds nothing", "cargo" not in found, found)
 

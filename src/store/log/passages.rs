@@ -83,6 +83,8 @@ pub(in crate::store) struct Asked {
     pub phrase: Vec<String>,
     /// All tokens, for the snippet.
     pub tokens: HashSet<String>,
+    /// The query as it was typed, in one case and with single blanks.
+    literal: String,
 }
 
 /// Words of a query that count; more are left out.
@@ -92,7 +94,7 @@ impl Asked {
     /// Reads a query. Empty where it holds no word.
     pub(in crate::store) fn of(query: &str) -> Self {
         use super::words::{Kind, Run};
-        let mut asked = Self::default();
+        let mut asked = Self { literal: flat(query), ..Self::default() };
         runs(query, |_, run| {
             if asked.terms.len() >= MAX_TERMS {
                 return;
@@ -109,6 +111,16 @@ impl Asked {
         });
         asked
     }
+
+    /// Whether a text holds the query letter by letter, case and blanks aside.
+    pub(in crate::store) fn stands_in(&self, text: &str) -> bool {
+        flat(text).contains(&self.literal)
+    }
+}
+
+/// In one case, and with single blanks.
+fn flat(text: &str) -> String {
+    text.split_whitespace().map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

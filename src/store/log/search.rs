@@ -104,31 +104,46 @@ async fn search_in(
 ) -> Result<Vec<(f64, Hit)>, Failed> {
     let mut hits = Vec::new();
     let mut seen = HashSet::new();
-    // What has only some of the words comes behind what has all.
-    for (rank, expression) in [all(place, asked), any(place, asked)].into_iter().enumerate() {
-        if hits.len() >= max || rank > 0 && asked.terms.len() < 2 {
+    // The words as they were typed come first, then what has all of them, then what has some.
+    let several = asked.terms.len() > 1;
+    let tiers = [
+        (asked.phrase.len() > 1).then(|| phrase(place, asked)),
+        Some(all(place, asked)),
+        several.then(|| any(place, asked)),
+    ];
+    for (rank, expression) in tiers.into_iter().enumerate().filter_map(|(rank, tier)| Some((rank, tier?))) {
+        if hits.len() >= max {
             break;
         }
         for found in candidates(db, place, &expression, max).await? {
-            if hits.len() >= max {
+            // Of phrases all are looked at: which of them stands there letter by letter is not in the index.
+            if rank > 0 && hits.len() >= max {
                 break;
             }
             if seen.insert(found.message)
-                && let Some(hit) = hit(db, place, asked, found).await?
+                && let Some((hit, literal)) = hit(db, place, asked, found).await?
             {
-                hits.push((rank as f64 * 1e9 + found.score, hit));
+                let order = rank as f64 * 2.0 + f64::from(u8::from(!literal));
+                hits.push((order * 1e9 + found.score, hit));
             }
         }
     }
+    hits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    hits.truncate(max);
     Ok(hits)
 }
 
-/// All words, or the phrase that they make: where they follow one another they count for more.
+/// The words as they follow one another.
+fn phrase(place: &Place, asked: &Asked) -> String {
+    let tag = tag(&place.tenant);
+    let words: Vec<String> = asked.phrase.iter().map(|word| format!("{tag}{word}")).collect();
+    within(place, &format!("\"{}\"", words.join(" ")))
+}
+
+/// All words.
 fn all(place: &Place, asked: &Asked) -> String {
     let terms: Vec<String> = asked.terms.iter().map(|term| spellings(place, term)).collect();
-    let all = format!("({})", terms.join(" AND "));
-    let either = if asked.phrase.len() > 1 { format!("({} OR {all})", phrase(place, &asked.phrase)) } else { all };
-    within(place, &either)
+    within(place, &format!("({})", terms.join(" AND ")))
 }
 
 /// Any of the words.
@@ -149,11 +164,6 @@ fn spellings(place: &Place, term: &[Vec<String>]) -> String {
         format!("({})", tokens.join(" AND "))
     };
     format!("({})", term.iter().map(spelling).collect::<Vec<_>>().join(" OR "))
-}
-
-fn phrase(place: &Place, words: &[String]) -> String {
-    let tag = tag(&place.tenant);
-    format!("\"{}\"", words.iter().map(|word| format!("{tag}{word}")).collect::<Vec<_>>().join(" "))
 }
 
 /// Tokens hold letters, digits and `_` alone.
@@ -188,8 +198,13 @@ async fn candidates(
     Ok(found)
 }
 
-/// A candidate as a hit. `None`: it is not in scope after all.
-async fn hit(db: &mut SqliteConnection, place: &Place, asked: &Asked, found: Found) -> Result<Option<Hit>, Failed> {
+/// A candidate as a hit, and whether the query stands in it letter by letter. `None`: it is not in scope after all.
+async fn hit(
+    db: &mut SqliteConnection,
+    place: &Place,
+    asked: &Asked,
+    found: Found,
+) -> Result<Option<(Hit, bool)>, Failed> {
     let query = "SELECT l.tenant, l.session, m.agent, m.digest, m.number, m.role, m.time, m.after IS NOT NULL, m.whole \
                  FROM log_messages m JOIN logs l ON l.id = m.log WHERE m.id = ?";
     let Some(row) = sqlx::query(query).bind(found.message).fetch_optional(&mut *db).await? else { return Ok(None) };
@@ -210,13 +225,15 @@ async fn hit(db: &mut SqliteConnection, place: &Place, asked: &Asked, found: Fou
         Err(Failed::Damaged) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let wanted = asked.tokens.clone();
+    let asked = asked.clone();
     let shown = tokio::task::spawn_blocking(move || {
         let text = plain(message.dialect, message.json.as_bytes()).text;
         let place = passages(&text).into_iter().nth(found.passage).unwrap_or_default();
-        snippet(text.get(place).unwrap_or_default(), &wanted)
+        let passage = text.get(place).unwrap_or_default();
+        (snippet(passage, &asked.tokens), asked.stands_in(passage))
     });
-    Ok(Some(Hit {
+    let (snippet, literal) = shown.await.map_err(|_| Failed::Damaged)?;
+    let hit = Hit {
         tenant: place.tenant,
         session,
         agent,
@@ -224,8 +241,9 @@ async fn hit(db: &mut SqliteConnection, place: &Place, asked: &Asked, found: Fou
         number: u32::try_from(row.try_get::<i64, _>(4)?).unwrap_or(u32::MAX),
         role: role_of(row.try_get(5)?),
         time: row.try_get(6)?,
-        snippet: shown.await.map_err(|_| Failed::Damaged)?,
-    }))
+        snippet,
+    };
+    Ok(Some((hit, literal)))
 }
 
 fn floor(text: &str, mut at: usize) -> usize {

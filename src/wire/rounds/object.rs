@@ -1,0 +1,71 @@
+//! Objects in JSON text, by where their members stand.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::wire::scan::{self, Member, elements, kind, string};
+use crate::wire::splice::{Edit, splice};
+
+/// An object in JSON text. Ranges are those of the text.
+#[derive(Debug)]
+pub(super) struct Object<'t> {
+    pub(super) text: &'t [u8],
+    pub(super) members: Vec<Member<'t>>,
+}
+
+impl<'t> Object<'t> {
+    /// The object that begins at byte `at`.
+    pub(super) fn read(text: &'t [u8], at: usize) -> Option<Self> {
+        Some(Self { text, members: scan::members(text, at).ok()? })
+    }
+
+    /// Where the value of `key` stands, unless it is `null`.
+    pub(super) fn get(&self, key: &str) -> Option<Range<usize>> {
+        let found = self.members.iter().find(|(name, _)| name == key).map(|(_, span)| span);
+        found.filter(|span| kind(self.text, span) != b'n').cloned()
+    }
+
+    pub(super) fn object(&self, key: &str) -> Option<Self> {
+        Self::read(self.text, self.get(key)?.start)
+    }
+
+    /// The string under `key`; empty where there is none.
+    pub(super) fn string(&self, key: &str) -> Cow<'t, str> {
+        self.get(key).and_then(|span| string(self.text, &span)).unwrap_or_default()
+    }
+
+    pub(super) fn number(&self, key: &str) -> Option<u64> {
+        serde_json::from_slice(self.text.get(self.get(key)?)?).ok()
+    }
+
+    pub(super) fn raw(&self, key: &str) -> Option<&'t [u8]> {
+        self.text.get(self.get(key)?)
+    }
+
+    /// Where the elements of the array under `key` stand; none where there is no array.
+    pub(super) fn elements(&self, key: &str) -> Vec<Range<usize>> {
+        self.get(key).and_then(|span| elements(self.text, span.start).ok()).unwrap_or_default()
+    }
+
+    /// The edit that gives `key`, which is there, another value.
+    pub(super) fn set(&self, key: &str, with: impl Into<Bytes>) -> Option<Edit> {
+        let (_, span) = self.members.iter().find(|(name, _)| name == key)?;
+        Some(Edit { span: span.clone(), with: with.into() })
+    }
+}
+
+/// `text` with `edits`, which stand in any order; as it is where they cannot be placed.
+pub(super) fn edited(text: &Bytes, mut edits: Vec<Edit>) -> Bytes {
+    edits.sort_by_key(|edit| edit.span.start);
+    match splice(text, edits) {
+        Ok(pieces) => pieces.concat().into(),
+        Err(_) => text.clone(),
+    }
+}
+
+/// JSON is UTF-8: it was checked when it was read.
+pub(super) fn utf8(json: &[u8]) -> String {
+    String::from_utf8_lossy(json).into_owned()
+}

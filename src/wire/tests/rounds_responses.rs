@@ -1,0 +1,144 @@
+//! For all answers of rounds: the client reads one well-formed response, and what it never saw comes back.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{Answer, Dialect, Ending};
+use super::*;
+use crate::wire::memo::Memo;
+use crate::wire::splice::splice;
+
+const BASE: &str = r#"{"input":[{"role":"user","content":"do"}"#;
+
+fn item(kind: u8, id: usize) -> Value {
+    let call = |name: &str| json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": format!("call_{id}"), "name": name, "arguments": "{}"});
+    match kind {
+        0 => json!({"type": "reasoning", "id": format!("rs_{id}"), "summary": [], "encrypted_content": "x"}),
+        1 => {
+            json!({"type": "message", "id": format!("msg_{id}"), "role": "assistant", "content": [{"type": "output_text", "text": format!("said {id}")}]})
+        }
+        2 => call("peek"),
+        _ => call("bash"),
+    }
+}
+
+fn is_own(item: &Value) -> bool {
+    item["name"] == "peek"
+}
+
+fn rounds() -> impl Strategy<Value = Vec<Vec<Value>>> {
+    let hidden = (prop::collection::vec(0..2_u8, 0..3), prop::collection::vec(Just(2_u8), 1..3));
+    let last =
+        (prop::collection::vec(0..2_u8, 0..3), prop::sample::select(vec![vec![1], vec![3], vec![2, 3], vec![3, 2, 2]]));
+    (prop::collection::vec(hidden, 0..3), last).prop_map(|(hidden, last)| {
+        let rounds = hidden.into_iter().chain([last]).map(|(said, calls)| [said, calls].concat());
+        let number = |(r, round): (usize, Vec<u8>)| {
+            round.into_iter().enumerate().map(|(k, kind)| item(kind, r * 10 + k)).collect()
+        };
+        rounds.enumerate().map(number).collect()
+    })
+}
+
+fn response(output: &[Value], nth: usize, status: &str) -> Value {
+    let usage = json!({"input_tokens": 100 + nth, "output_tokens": 10, "total_tokens": 110 + nth});
+    let tools = json!([{"type": "function", "name": "bash"}, {"type": "function", "name": "peek"}]);
+    json!({"id": format!("resp_{nth}"), "created_at": nth, "status": status, "output": output, "tools": tools, "usage": usage})
+}
+
+fn stream(round: &[Value], nth: usize) -> Vec<u8> {
+    let mut events = vec![json!({"type": "response.created", "response": response(&[], nth, "in_progress")})];
+    for (index, item) in round.iter().enumerate() {
+        events.push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));
+        events.push(json!({"type": "response.some.delta", "output_index": index, "delta": "d"}));
+        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+    }
+    events.push(json!({"type": "response.completed", "response": response(round, nth, "completed")}));
+    let sse = |(number, mut event): (usize, Value)| {
+        event["sequence_number"] = json!(number);
+        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
+    };
+    events.into_iter().enumerate().map(sse).collect::<String>().into_bytes()
+}
+
+fn run(rounds: &[Vec<Value>], form: Form, cut: usize) -> (Vec<u8>, Option<Aside>, String) {
+    let mut answer = Answer::new(Dialect::Responses, form, Arc::from(["peek".to_owned()]));
+    let (mut client, mut all, mut asked) = (Vec::new(), Vec::new(), String::new());
+    for (nth, round) in rounds.iter().enumerate() {
+        let json = || response(round, nth, "completed").to_string().into_bytes();
+        let body = if form == Form::Json { json() } else { stream(round, nth) };
+        for piece in body.chunks(cut) {
+            client.extend(answer.push(&Bytes::copy_from_slice(piece)));
+        }
+        let found = |round: &Round| vec![OwnResult { text: "found".into(), failed: false }; round.calls.len()];
+        match answer.end() {
+            Ending::Again(round) => {
+                let items = Dialect::Responses.results(&round, &found(&round));
+                asked.push_str(&format!(",{},{}", utf8(&round.turn), utf8(&items)));
+                all.push(found(&round));
+                answer.next_round();
+            }
+            Ending::Handed(round) => all.push(found(&round)),
+            Ending::Answered => assert_eq!(nth + 1, rounds.len()),
+        }
+    }
+    let aside = answer.aside(&all);
+    client.extend(answer.finish());
+    (client.concat(), aside, asked)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn one_response_is_read_and_the_rest_is_put_back(rounds in rounds(), json in any::<bool>(), cut in 1..400_usize) {
+        let (client, aside, asked) = run(&rounds, if json { Form::Json } else { Form::Stream }, cut);
+        prop_assert!(memchr::memmem::find(&client, b"peek").is_none());
+        let seen: Vec<Value> = rounds.iter().flatten().filter(|item| !is_own(item)).cloned().collect();
+        let whole = if json {
+            serde_json::from_slice(&client).unwrap()
+        } else {
+            let text = std::str::from_utf8(&client).unwrap();
+            let read = |event: &str| serde_json::from_str::<Value>(event.split_once("\ndata: ").unwrap().1).unwrap();
+            let events: Vec<Value> = text.split_terminator("\n\n").map(read).collect();
+            for (at, event) in events.iter().enumerate() {
+                prop_assert_eq!(&event["sequence_number"], at);
+                prop_assert_eq!(event["type"] == "response.created", at == 0);
+                prop_assert_eq!(event["type"] == "response.completed", at + 1 == events.len());
+            }
+            let done = events.iter().filter(|event| event["type"] == "response.output_item.done");
+            for (at, event) in done.enumerate() {
+                prop_assert_eq!((&event["output_index"], &event["item"]), (&json!(at), &seen[at]));
+            }
+            let last = events.last().unwrap()["response"].clone();
+            prop_assert_eq!(&last["id"], "resp_0");
+            last
+        };
+        prop_assert_eq!(&whole["output"], &json!(seen));
+        prop_assert_eq!(&whole["usage"]["output_tokens"], 10 * rounds.len());
+        prop_assert_eq!(&whole["usage"]["total_tokens"], 99 + 11 * rounds.len());
+        let Some(aside) = aside else { return Ok(()) };
+        for keep in [true, false] {
+            let kept = |item: &&Value| keep || item["type"] != "reasoning";
+            let mut items: Vec<Value> = seen.iter().filter(kept).cloned().collect();
+            let calls = seen.iter().filter(|item| item["type"] == "function_call");
+            items.extend(calls.map(|call| json!({"type": "function_call_output", "call_id": call["call_id"], "output": "ok"})));
+            items.push(json!({"role": "user", "content": "go on"}));
+            let items: Vec<String> = items.iter().map(Value::to_string).collect();
+            let body = format!("{BASE},{}]}}", items.join(","));
+            let memo = Memo::new(1 << 20);
+            let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
+            let edits = conversation.put_back(0, &aside).unwrap();
+            let back = utf8(&splice(&Bytes::from(body.clone()), edits).unwrap().concat());
+            if keep {
+                prop_assert!(back.starts_with(&format!("{BASE}{asked}")), "{}\n{}", back, asked);
+            }
+            let read: Value = serde_json::from_str(&back).unwrap();
+            let of = |kind: &str| read["input"].as_array().unwrap().iter().filter(|item| item["type"] == kind).map(|item| item["call_id"].to_string()).collect::<Vec<_>>();
+            let (mut calls, mut outputs) = (of("function_call"), of("function_call_output"));
+            prop_assert_eq!(calls.len(), rounds.iter().flatten().filter(|item| item["type"] == "function_call").count());
+            calls.sort();
+            outputs.sort();
+            prop_assert_eq!(calls, outputs);
+        }
+    }
+}
