@@ -55,6 +55,7 @@ fn the_rest_is_recorded() {
     let metrics = Metrics::new(std::iter::empty());
     metrics.side_call_ended("refused");
     metrics.recovery_ended("replayed");
+    metrics.round_ended("again");
     metrics.cached(7);
     metrics.buffered(4096);
     metrics.store(Health::Degraded, 3, 2);
@@ -76,9 +77,10 @@ fn every_name_follows_the_rule_and_is_described() {
     metrics.request_ended(&end("x", &["evicted"]));
     metrics.side_call_ended("ok");
     metrics.recovery_ended("ok");
+    metrics.round_ended("again");
     let page = metrics.render();
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.len(), 16, "{page}");
+    assert_eq!(names.len(), 17, "{page}");
     for name in names {
         assert!(name.starts_with("compactproxy_"), "{name}");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} is not described");
