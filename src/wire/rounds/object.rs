@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::wire::chain::without;
 use crate::wire::scan::{self, Member, elements, kind, string};
 use crate::wire::splice::{Edit, splice};
 
@@ -47,6 +48,12 @@ impl<'t> Object<'t> {
     /// Where the elements of the array under `key` stand; none where there is no array.
     pub(super) fn elements(&self, key: &str) -> Vec<Range<usize>> {
         self.get(key).and_then(|span| elements(self.text, span.start).ok()).unwrap_or_default()
+    }
+
+    /// The edit that takes `key` out.
+    pub(super) fn without(&self, key: &str) -> Option<Edit> {
+        let at = self.members.iter().position(|(name, _)| name == key)?;
+        without(self.text, &self.members, at)
     }
 
     /// The edit that gives `key`, which is there, another value.

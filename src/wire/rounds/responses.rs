@@ -30,10 +30,12 @@ pub struct Splicer {
     held: usize,
     /// The end of the answer, which waits.
     ends: Vec<Event>,
+    /// The JSON body so far, until it is whole.
+    body: Vec<u8>,
     /// The answer in its last state: of the last event, or the JSON body.
     last: Bytes,
-    /// The response as it began, in the first round and in this one.
-    begun: (Bytes, String),
+    /// The response as it began, in the first round.
+    begun: Bytes,
     /// The next number of an event, and whether it differs from the provider's.
     next: (u64, bool),
     /// Tokens of the rounds before: output, and of it reasoning.
@@ -63,8 +65,9 @@ impl Splicer {
             items: Vec::new(),
             held: 0,
             ends: Vec::new(),
+            body: Vec::new(),
             last: Bytes::new(),
-            begun: (Bytes::new(), String::new()),
+            begun: Bytes::new(),
             next: (0, false),
             before: (0, 0),
             shown: Vec::new(),
@@ -76,9 +79,9 @@ impl Splicer {
             return vec![piece.clone()];
         }
         if self.form == Form::Json {
-            self.last = [&*self.last, piece].concat().into();
-            self.passes = self.last.len() > MOST_HELD;
-            return if self.passes { vec![std::mem::take(&mut self.last)] } else { Vec::new() };
+            self.body.extend_from_slice(piece);
+            self.passes = self.body.len() > MOST_HELD;
+            return if self.passes { vec![std::mem::take(&mut self.body).into()] } else { Vec::new() };
         }
         match self.cutter.push(piece) {
             Some(events) => events.into_iter().filter_map(|event| self.event(event)).collect(),
@@ -92,21 +95,27 @@ impl Splicer {
 
     fn event(&mut self, event: Event) -> Option<Bytes> {
         let data = event.data().clone();
-        let Some(object) = Object::read(&data, 0) else { return Some(event.bytes) };
+        let Some(object) = Object::read(&data, 0) else {
+            // `[DONE]` stands behind the end; comments need not wait.
+            if data.is_empty() || !self.told.hides() {
+                return Some(event.bytes);
+            }
+            self.ends.push(event);
+            return None;
+        };
         let kind = object.string("type");
         match kind.as_ref() {
             "response.created" | "response.in_progress" | "response.queued" => {
                 let response = object.object("response")?;
-                self.begun.1 = response.string("id").into_owned();
                 if !self.is_first {
                     self.next.1 = true;
                     return None;
                 }
-                self.begun.0 = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
+                self.begun = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
                 let edits = self.without_tools(&response);
                 Some(self.numbered(&event, &object, edits))
             }
-            "response.completed" | "response.incomplete" | "response.failed" => {
+            "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
                 self.last = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
                 if self.told.hides() {
                     self.ends.push(event);
@@ -154,7 +163,9 @@ impl Splicer {
 
     fn is_own(&self, item: &Object<'_>) -> bool {
         let name = item.string("name");
-        item.string("type") == "function_call" && self.own.iter().any(|own| *own == name)
+        item.string("type") == "function_call"
+            && item.get("namespace").is_none()
+            && self.own.iter().any(|own| *own == name)
     }
 
     /// An item is whole: the client saw it, or it is a call of the proxy's.
@@ -169,6 +180,12 @@ impl Splicer {
         self.told.part(form == "reasoning");
         if is_call(&form) && item.get("call_id").is_some() {
             self.told.call(&item.string("call_id"));
+        }
+        if form == "mcp_approval_request" {
+            self.told.wait(&item.string("id"));
+        }
+        if form.ends_with("_call_output") {
+            self.told.answered(&item.string("call_id"));
         }
         texts(&item).iter().for_each(|text| self.told.say(text));
     }
@@ -201,16 +218,22 @@ impl Splicer {
         vec![Edit { span, with: with.into() }]
     }
 
+    fn close_body(&mut self) {
+        if !self.body.is_empty() {
+            self.last = std::mem::take(&mut self.body).into();
+        }
+    }
+
     pub(super) fn end(&mut self) -> Ending {
         if self.passes {
             return Ending::Answered;
         }
+        self.close_body();
         let last = self.last.clone();
         let Some(response) = Object::read(&last, 0) else { return Ending::Answered };
         let mut output: Vec<Bytes> = response.elements("output").into_iter().map(|span| last.slice(span)).collect();
         match self.form {
             Form::Json => {
-                self.begun.1 = response.string("id").into_owned();
                 output.iter().for_each(|item| self.tell(item));
             }
             // Some servers leave the output out of the last event.
@@ -230,7 +253,12 @@ impl Splicer {
         }
         // What the provider does not keep has to be sent whole (R5).
         if response.raw("store") == Some(b"false") {
+            let all = output.len();
             output.retain(|item| !is_kept_by_provider(item));
+            // By their ids the provider would miss the reasoning before them (R4).
+            if output.len() < all {
+                output = output.iter().map(without_id).collect();
+            }
         }
         let round = Round { turn: output.join(&b","[..]).into(), calls };
         if handed { Ending::Handed(round) } else { Ending::Again(round) }
@@ -263,6 +291,7 @@ impl Splicer {
 
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         if self.form == Form::Json {
+            self.close_body();
             let body = std::mem::take(&mut self.last);
             let shown = [&*self.shown, &*self.shown_of(&body)].concat();
             let edits = Object::read(&body, 0).map(|response| self.whole(&response, &shown)).unwrap_or_default();
@@ -272,7 +301,10 @@ impl Splicer {
         let mut out = Vec::new();
         for event in std::mem::take(&mut self.ends) {
             let data = event.data().clone();
-            let Some(object) = Object::read(&data, 0) else { continue };
+            let Some(object) = Object::read(&data, 0) else {
+                out.push(event.bytes);
+                continue;
+            };
             let shown = [&*self.shown, &*self.shown_of_round()].concat();
             let edits = object.object("response").map(|response| self.whole(&response, &shown));
             out.push(self.numbered(&event, &object, edits.unwrap_or_default()));
@@ -296,7 +328,7 @@ impl Splicer {
         if !self.told.hides() {
             return edits;
         }
-        if let Some(begun) = Object::read(&self.begun.0, 0).filter(|_| self.form == Form::Stream) {
+        if let Some(begun) = Object::read(&self.begun, 0).filter(|_| self.form == Form::Stream) {
             for key in ["id", "created_at"] {
                 edits.extend(begun.raw(key).and_then(|value| response.set(key, Bytes::copy_from_slice(value))));
             }
@@ -329,11 +361,11 @@ impl Splicer {
         let (code, message) = (quoted(code.as_deref().unwrap_or("server_error")), quoted(&message));
         let error = format!(r#"{{"code":{code},"message":{message}}}"#);
         let number = self.next.0;
-        let begun = Object::read(&self.begun.0, 0).map(|response| {
+        let begun = Object::read(&self.begun, 0).map(|response| {
             let set = [("status", "\"failed\"".to_owned()), ("error", error.clone())];
             let mut edits = self.without_tools(&response);
             edits.extend(set.into_iter().filter_map(|(key, value)| response.set(key, value)));
-            utf8(&edited(&self.begun.0, edits))
+            utf8(&edited(&self.begun, edits))
         });
         let (name, rest) = match begun {
             Some(response) => ("response.failed", format!(r#""response":{response}"#)),
@@ -373,7 +405,18 @@ fn counts(response: &Object<'_>) -> (u64, u64) {
 /// Whether an item is reasoning of which only the id is there.
 fn is_kept_by_provider(item: &[u8]) -> bool {
     let item = Object::read(item, 0);
-    item.is_some_and(|item| item.string("type") == "reasoning" && item.get("encrypted_content").is_none())
+    item.is_some_and(|item| {
+        item.string("type") == "reasoning"
+            && item.get("encrypted_content").is_none()
+            && item.elements("content").is_empty()
+    })
+}
+
+/// A message or call without the id that ties it to its reasoning.
+pub(super) fn without_id(raw: &Bytes) -> Bytes {
+    let item = Object::read(raw, 0);
+    let tied = item.filter(|item| matches!(&*item.string("type"), "message" | "function_call" | "custom_tool_call"));
+    edited(raw, Vec::from_iter(tied.and_then(|item| item.without("id"))))
 }
 
 pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
@@ -383,7 +426,8 @@ pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
 /// One item a call (R1).
 fn outputs(calls: &[OwnCall], results: &[OwnResult]) -> String {
     let item = |(call, result): (&OwnCall, &OwnResult)| {
-        let (id, text) = (quoted(&call.id), quoted(&result.text));
+        let text = if result.text.is_empty() { "(nothing)" } else { &result.text };
+        let (id, text) = (quoted(&call.id), quoted(text));
         format!(r#"{{"type":"function_call_output","call_id":{id},"output":{text}}}"#)
     };
     calls.iter().zip(results).map(item).collect::<Vec<_>>().join(",")

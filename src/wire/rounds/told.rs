@@ -11,8 +11,8 @@ pub(super) struct Told {
     place: Place,
     rounds: Vec<Hidden>,
     current: Vec<(Place, String, OwnCall)>,
-    /// Calls that the client saw before this round.
-    before: usize,
+    /// Ids of what waits for the client in this round.
+    waiting: Vec<String>,
 }
 
 /// Parts that the client sees before a place, and of these the ones that no client leaves out: not reasoning.
@@ -56,6 +56,17 @@ impl Told {
     /// The client sees a call.
     pub(super) fn call(&mut self, id: &str) {
         self.calls.push(id.to_owned());
+        self.wait(id);
+    }
+
+    /// The client has to answer `id`.
+    pub(super) fn wait(&mut self, id: &str) {
+        self.waiting.push(id.to_owned());
+    }
+
+    /// The provider answered `id` itself.
+    pub(super) fn answered(&mut self, id: &str) {
+        self.waiting.retain(|waiting| waiting != id);
     }
 
     /// A call of the proxy's stands here; `raw` is the part as JSON.
@@ -68,9 +79,9 @@ impl Told {
         !self.current.is_empty() || !self.rounds.is_empty()
     }
 
-    /// Whether the client sees a call of this round.
+    /// Whether this round waits for the client.
     pub(super) fn hands(&self) -> bool {
-        self.calls.len() > self.before
+        !self.waiting.is_empty()
     }
 
     /// The round has ended well: its own calls. Empty where there are none.
@@ -85,7 +96,7 @@ impl Told {
 
     pub(super) fn next_round(&mut self) {
         self.current.clear();
-        self.before = self.calls.len();
+        self.waiting.clear();
     }
 
     /// See [`Answer::aside`](super::Answer::aside).

@@ -142,3 +142,59 @@ proptest! {
         }
     }
 }
+
+fn ended(output: &[Value], rest: Value) -> Ending {
+    let mut body = response(output, 0, "completed");
+    body.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    let mut answer = Answer::new(Dialect::Responses, Form::Json, Arc::from(["peek".to_owned()]));
+    answer.push(&Bytes::from(body.to_string()));
+    answer.end()
+}
+
+#[test]
+fn done_waits_for_the_end() {
+    let mut answer = Answer::new(Dialect::Responses, Form::Stream, Arc::from(["peek".to_owned()]));
+    let mut client = Vec::new();
+    for (nth, round) in [[item(2, 1)], [item(1, 2)]].iter().enumerate() {
+        let body = [&*stream(round, nth), b"data: [DONE]\n\n"].concat();
+        client.extend(answer.push(&body.into()));
+        if matches!(answer.end(), Ending::Again(_)) {
+            answer.next_round();
+        }
+    }
+    client.extend(answer.finish());
+    let client = utf8(&client.concat());
+    assert_eq!(client.matches("[DONE]").count(), 1);
+    assert!(client.ends_with("data: [DONE]\n\n"));
+}
+
+#[test]
+fn ids_go_with_the_reasoning_that_is_not_kept() {
+    let bare = json!({"type": "reasoning", "id": "rs_0", "summary": []});
+    let Ending::Again(round) = ended(&[bare, item(1, 1), item(2, 2)], json!({"store": false})) else { panic!() };
+    let turn = utf8(&round.turn);
+    assert!(!["rs_0", "msg_1", "fc_2", "null"].iter().any(|id| turn.contains(id)), "{turn}");
+    let open = json!({"type": "reasoning", "id": "rs_0", "content": [{"type": "reasoning_text", "text": "hm"}]});
+    let Ending::Again(round) = ended(&[open, item(2, 2)], json!({"store": false})) else { panic!() };
+    assert!(utf8(&round.turn).contains("rs_0") && utf8(&round.turn).contains("fc_2"));
+}
+
+#[test]
+fn only_what_waits_for_the_client_hands_over() {
+    let shell = json!({"type": "shell_call", "id": "sh_1", "call_id": "c1"});
+    let answered = json!({"type": "shell_call_output", "call_id": "c1", "output": []});
+    assert!(matches!(ended(&[shell.clone(), answered, item(2, 1)], json!({})), Ending::Again(_)));
+    assert!(matches!(ended(&[shell, item(2, 1)], json!({})), Ending::Handed(_)));
+    let approval = json!({"type": "mcp_approval_request", "id": "mcpr_1"});
+    assert!(matches!(ended(&[approval, item(2, 1)], json!({})), Ending::Handed(_)));
+    let mut other = item(2, 1);
+    other["namespace"] = json!("theirs");
+    assert!(matches!(ended(&[other], json!({})), Ending::Answered));
+}
+
+#[test]
+fn an_empty_result_says_so() {
+    let call = OwnCall { id: "c".into(), name: "peek".into(), arguments: "{}".into() };
+    let text = outputs(&[call], &[OwnResult { text: String::new(), failed: false }]);
+    assert!(text.contains("(nothing)"));
+}
