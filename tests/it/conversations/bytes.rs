@@ -60,7 +60,8 @@ pub fn not_spliced_as(form: Form, raw: &[u8], sent: &[u8]) -> Result<(), String>
         return Ok(());
     }
     let (raw, sent) = (Split::as_form(form, raw), Split::as_form(form, sent));
-    if (&raw.before, &raw.after) != (&sent.before, &sent.after) {
+    let beside = [&sent.before, &sent.after].map(|text| without_offer(text));
+    if [raw.before.as_str(), raw.after.as_str()] != beside.each_ref().map(String::as_str) {
         return Err("bytes outside the conversation differ".into());
     }
     let head = sent.head();
@@ -84,6 +85,18 @@ pub fn not_spliced_as(form: Form, raw: &[u8], sent: &[u8]) -> Result<(), String>
     // The head is a message of its own, or stands before the text of a kept one.
     let message = &sent.messages[head];
     if is_own(form, message) { Ok(()) } else { holds(message, &raw.messages[skipped - 1]) }
+}
+
+/// The text without the tool that the proxy has added behind the client's.
+fn without_offer(text: &str) -> String {
+    let forms =
+        [r#",{"type":"function","function":{"name":"read_evicted""#, r#",{"type":"function","name":"read_evicted""#];
+    let starts = forms.iter().chain(&[r#",{"name":"read_evicted""#]).find_map(|form| text.find(form));
+    let Some(start) = starts else { return text.to_owned() };
+    let mut tool = serde_json::Deserializer::from_str(&text[start + 1..]).into_iter::<Value>();
+    tool.next().unwrap().unwrap();
+    let end = start + 1 + tool.byte_offset();
+    format!("{}{}", &text[..start], &text[end..])
 }
 
 /// Whether `before` is what of `replaced` must stay before the head: what leads, and what sets the model's tools.
