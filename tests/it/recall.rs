@@ -1,70 +1,30 @@
 //! The model reads removed texts back in the same turn: what the client sees of it, what the provider gets, and that
 //! what was hidden is there again on every later request.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use compactproxy::demo::answer::{Answer, ToolCall};
+use compactproxy::demo::answer::Answer;
 use compactproxy::demo::provider::{Provider, Settings};
 use compactproxy::demo::request::ModelRequest;
-use compactproxy::demo::script::{Behaviour, Gate, Reply, error};
+use compactproxy::demo::script::{Gate, Reply, error};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::support::chat::{
-    Answered, attempts, call, changed, history, ids, pair, parsed, post, result, send, too_long, with, words,
+    Answered, attempts, call, changed, history, pair, parsed, post, result, send, too_long, with, words,
 };
 use crate::support::proxy::{open, serve};
+use crate::support::recall::{EVICTION, NEEDLE, clients, long, own, says, scripted, sections, step};
 use crate::support::wire::patiently;
-
-const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n";
-const NEEDLE: &str = "the launch code is 4711";
-
-fn sections(tools: &str) -> String {
-    format!("{EVICTION}[tools]\npage_chars = 1_900\n{tools}")
-}
 
 /// A conversation in which a long result with the needle in its middle has just come.
 fn asked(name: &str, stream: bool) -> Value {
-    let text = format!("{}\n{NEEDLE}\n{}", words(1, 500), words(2, 500));
     let mut body = history(name, 0, 0);
-    body["messages"].as_array_mut().unwrap().extend([call(0), result(0, &text)]);
+    body["messages"].as_array_mut().unwrap().extend([call(0), result(0, &long())]);
     let tool = json!({"type": "function", "function": {"name": "execute", "parameters": {"type": "object"}}});
     let body = with(&body, json!({"tools": [tool], "stream": stream}));
     if stream { with(&body, json!({"stream_options": {"include_usage": true}})) } else { body }
-}
-
-type Step = Box<dyn Fn(&ModelRequest) -> Reply + Send>;
-
-/// A provider that takes these steps, then says "Done.", behind a proxy with these sections.
-fn scripted(steps: Vec<Step>) -> Settings {
-    let steps = Arc::new(Mutex::new(std::collections::VecDeque::from(steps)));
-    let behaviour = Behaviour::new(move |request| {
-        let step = steps.lock().unwrap().pop_front();
-        step.map_or_else(|| Reply::Say(Answer::text("Done.")), |step| step(request))
-    });
-    Settings { behaviour: behaviour.with_summaries(), ..Settings::default() }
-}
-
-fn step(reply: impl Fn(&ModelRequest) -> Reply + Send + 'static) -> Step {
-    Box::new(reply)
-}
-
-/// The proxy's tool, asked for the needle.
-fn own(request: &ModelRequest, number: usize) -> ToolCall {
-    let id = ids(request.all_text().as_bytes()).first().cloned().unwrap_or_default();
-    let offered = request.tools().iter().any(|tool| tool["function"]["name"] == "read_evicted");
-    assert!(offered, "{:?}", request.tools());
-    let arguments = json!({"id": id, "pattern": "launch code"}).to_string();
-    ToolCall { id: format!("own_{number}"), name: "read_evicted".to_owned(), arguments }
-}
-
-fn clients(number: usize) -> ToolCall {
-    ToolCall { id: format!("call_{number}"), name: "execute".to_owned(), arguments: r#"{"command":"ls"}"#.to_owned() }
-}
-
-fn says(text: &str, calls: Vec<ToolCall>) -> Reply {
-    Reply::Say(Answer { calls, text: Some(text.to_owned()).filter(|text| !text.is_empty()), ..Answer::default() })
 }
 
 /// What a client made of an answer.

@@ -4,6 +4,7 @@ pub mod chat;
 pub mod json;
 pub mod program;
 pub mod proxy;
+pub mod recall;
 pub mod responses;
 pub mod scripted;
 pub mod tls;

@@ -1,0 +1,59 @@
+//! A scripted provider whose model calls the proxy's tools, in each dialect.
+
+use std::sync::{Arc, Mutex};
+
+use compactproxy::demo::answer::{Answer, ToolCall};
+use compactproxy::demo::provider::Settings;
+use compactproxy::demo::request::ModelRequest;
+use compactproxy::demo::script::{Behaviour, Reply};
+use serde_json::json;
+
+use super::chat::{ids, words};
+
+pub const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n";
+pub const NEEDLE: &str = "the launch code is 4711";
+
+pub fn sections(tools: &str) -> String {
+    format!("{EVICTION}[tools]\npage_chars = 1_900\n{tools}")
+}
+
+/// A result too long to stay, with the needle in its middle.
+pub fn long() -> String {
+    format!("{}\n{NEEDLE}\n{}", words(1, 500), words(2, 500))
+}
+
+pub type Step = Box<dyn Fn(&ModelRequest) -> Reply + Send>;
+
+/// A provider that takes these steps, then says "Done.", behind a proxy with these sections.
+pub fn scripted(steps: Vec<Step>) -> Settings {
+    let steps = Arc::new(Mutex::new(std::collections::VecDeque::from(steps)));
+    let behaviour = Behaviour::new(move |request| {
+        let step = steps.lock().unwrap().pop_front();
+        step.map_or_else(|| Reply::Say(Answer::text("Done.")), |step| step(request))
+    });
+    Settings { behaviour: behaviour.with_summaries(), ..Settings::default() }
+}
+
+pub fn step(reply: impl Fn(&ModelRequest) -> Reply + Send + 'static) -> Step {
+    Box::new(reply)
+}
+
+/// The proxy's tool, asked for the needle.
+pub fn own(request: &ModelRequest, number: usize) -> ToolCall {
+    let id = ids(request.body.to_string().as_bytes()).first().cloned().unwrap_or_default();
+    let offered = request
+        .tools()
+        .iter()
+        .any(|tool| [&tool["function"]["name"], &tool["name"]].iter().any(|name| *name == "read_evicted"));
+    assert!(offered, "{:?}", request.tools());
+    let arguments = json!({"id": id, "pattern": "launch code"}).to_string();
+    ToolCall { id: format!("own_{number}"), name: "read_evicted".to_owned(), arguments }
+}
+
+pub fn clients(number: usize) -> ToolCall {
+    ToolCall { id: format!("call_{number}"), name: "execute".to_owned(), arguments: r#"{"command":"ls"}"#.to_owned() }
+}
+
+pub fn says(text: &str, calls: Vec<ToolCall>) -> Reply {
+    Reply::Say(Answer { calls, text: Some(text.to_owned()).filter(|text| !text.is_empty()), ..Answer::default() })
+}
