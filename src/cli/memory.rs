@@ -1,5 +1,7 @@
 //! `memory`: the files of long-term memory, shown, taken out and put in.
 
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -170,8 +172,11 @@ impl Desk {
         for entry in entries.iter().filter(|entry| (entry.tenant, entry.agent.as_str()) == (tenant, agent)) {
             let path = folder.join(entry.path.to_string());
             let content = self.file(entry).await?.content;
-            let written =
-                std::fs::create_dir_all(path.parent().unwrap_or(folder)).and_then(|()| std::fs::write(&path, content));
+            let mut folders = std::fs::DirBuilder::new();
+            let there = folders.recursive(true).mode(0o700).create(path.parent().unwrap_or(folder));
+            let mut file = std::fs::OpenOptions::new();
+            let file = file.write(true).create(true).truncate(true).mode(0o600);
+            let written = there.and_then(|()| file.open(&path)?.write_all(content.as_bytes()));
             written.map_err(|error| Failure::Runtime(format!("cannot write {}: {error}", path.display())))?;
         }
         Ok(())

@@ -28,6 +28,8 @@ pub struct Names {
     own: Option<Box<str>>,
     /// The client's own id: together with the first message it names the session.
     client: Option<Box<str>>,
+    /// The key under which the provider caches: a part of the session's id, but no name.
+    cache_key: Option<Box<str>>,
     pub agent: Arc<str>,
 }
 
@@ -36,7 +38,7 @@ pub struct Names {
 pub struct Session {
     pub id: SessionId,
     pub agent: Arc<str>,
-    /// Whether anything but the conversation's content names it.
+    /// Whether the client names it, so that all of it is its own.
     pub named: bool,
 }
 
@@ -44,26 +46,30 @@ impl Names {
     /// What the headers say. Costs a few look-ups.
     pub fn of_headers(headers: &HeaderMap) -> Self {
         let client = SESSION_HEADERS.iter().find_map(|name| value(headers, name));
-        Self { own: value(headers, OWN_SESSION), client, agent: agent(headers) }
+        Self { own: value(headers, OWN_SESSION), client, cache_key: None, agent: agent(headers) }
     }
 
     /// Adds what the body says, where the headers said nothing.
     pub fn with_body(mut self, conversation: &Conversation<'_>) -> Self {
         if self.own.is_none() && self.client.is_none() {
-            self.client = in_body(conversation);
+            self.client = claude(conversation);
+            self.cache_key = cache_key(conversation);
         }
         self
     }
 
     /// The session, for a conversation whose first message has the digest `root`.
     pub fn session(&self, store: &Store, tenant: &Tenant, root: &Digest) -> Session {
-        let (name, root) = match (&self.own, &self.client) {
-            (Some(own), _) => (Some([b"own:", own.as_bytes()].concat()), None),
-            (None, Some(client)) => (Some([b"client:", client.as_bytes()].concat()), Some(root)),
-            (None, None) => (None, Some(root)),
+        let (name, root) = match (&self.own, &self.client, &self.cache_key) {
+            (Some(own), ..) => (Some([b"own:", own.as_bytes()].concat()), None),
+            (None, Some(client), _) => (Some([b"client:", client.as_bytes()].concat()), Some(root)),
+            (None, None, Some(key)) => (Some([b"key:", key.as_bytes()].concat()), Some(root)),
+            (None, None, None) => (None, Some(root)),
         };
         let id = store.session_id(tenant, name.as_deref(), root);
-        Session { id, agent: Arc::clone(&self.agent), named: name.is_some() }
+        // An application may use one cache key for all of its users.
+        let named = self.own.is_some() || self.client.is_some();
+        Session { id, agent: Arc::clone(&self.agent), named }
     }
 
     /// The session that is named for this proxy, whatever the conversation: all that a connection without one has.
@@ -91,19 +97,22 @@ fn name_of(value: &str) -> Option<Box<str>> {
     (!name.is_empty() && name.len() <= MAX_NAME).then(|| name.into())
 }
 
-/// A session id inside a body: Claude Code's in `metadata.user_id`, which is JSON; `prompt_cache_key` of Responses.
-/// A plain `user_id` names a user, not a session.
-fn in_body(conversation: &Conversation<'_>) -> Option<Box<str>> {
-    let member = |key: &str| {
-        let (_, span) = conversation.fields.members.iter().find(|(name, _)| name.as_ref() == key)?;
-        serde_json::from_slice::<Value>(conversation.body.get(span.clone())?).ok()
-    };
-    let user = member("metadata").and_then(|metadata| metadata.get("user_id")?.as_str().map(str::to_owned));
-    let claude = user.filter(|user| user.trim_start().starts_with('{')).and_then(|user| {
-        let user: Value = serde_json::from_str(&user).ok()?;
-        name_of(user.get("session_id")?.as_str()?)
-    });
-    claude.or_else(|| name_of(member("prompt_cache_key")?.as_str()?))
+/// Claude Code's session id: in `metadata.user_id`, which is JSON. A plain `user_id` names a user, not a session.
+fn claude(conversation: &Conversation<'_>) -> Option<Box<str>> {
+    let metadata = member(conversation, "metadata")?;
+    let user = metadata.get("user_id")?.as_str().filter(|user| user.trim_start().starts_with('{'))?;
+    let user: Value = serde_json::from_str(user).ok()?;
+    name_of(user.get("session_id")?.as_str()?)
+}
+
+/// `prompt_cache_key` of Responses: tells sessions apart, but names none.
+fn cache_key(conversation: &Conversation<'_>) -> Option<Box<str>> {
+    name_of(member(conversation, "prompt_cache_key")?.as_str()?)
+}
+
+fn member(conversation: &Conversation<'_>, key: &str) -> Option<Value> {
+    let (_, span) = conversation.fields.members.iter().find(|(name, _)| name.as_ref() == key)?;
+    serde_json::from_slice(conversation.body.get(span.clone())?).ok()
 }
 
 #[cfg(test)]

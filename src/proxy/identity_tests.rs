@@ -16,7 +16,8 @@ fn names(lines: &[(&'static str, &str)]) -> Names {
 fn with_body(dialect: Dialect, body: &str) -> Option<String> {
     let memo = Memo::new(0);
     let conversation = wire::read(dialect, body.as_bytes(), &memo, [0; 16]).unwrap();
-    names(&[]).with_body(&conversation).client.map(String::from)
+    let names = names(&[]).with_body(&conversation);
+    names.client.or(names.cache_key).map(String::from)
 }
 
 #[tokio::test]
@@ -61,6 +62,18 @@ fn claude_codes_user_id_and_the_prompt_cache_key_name_sessions_and_a_plain_user_
     let responses = r#"{"model":"m","prompt_cache_key":"k","input":"x"}"#;
     assert_eq!(with_body(Dialect::Responses, responses).as_deref(), Some("k"));
     assert_eq!(with_body(Dialect::Responses, r#"{"model":"m","prompt_cache_key":7,"input":"x"}"#), None);
+}
+
+/// An application has one key for all of its users, who begin with the same words.
+#[tokio::test]
+async fn a_shared_cache_key_shows_no_more_than_the_conversation_itself() {
+    let store = Store::in_memory_only(Limits::default()).await.unwrap();
+    let (tenant, memo) = (store.tenant(&[b"a"]), Memo::new(0));
+    let body = br#"{"model":"m","prompt_cache_key":"k","input":"Hi"}"#;
+    let conversation = wire::read(Dialect::Responses, body, &memo, [0; 16]).unwrap();
+    let session = names(&[]).with_body(&conversation).session(&store, &tenant, &[1; 32]);
+    assert!(!session.named);
+    assert!(matches!(session.scope(&[[1; 32]]), Scope::Conversation { chain: Some(_), .. }));
 }
 
 #[test]

@@ -214,12 +214,17 @@ async fn sessions(
             Some(log) => ids(db, log, chain).await?,
             None => Vec::new(),
         };
-        // Nothing of who else began with the same words: neither how much that is nor when it was.
+        // Nothing of who else began with the same words: neither how much that is, nor when it was, nor its title.
         (own.messages, own.tokens, own.bytes) = (0, 0, 0);
+        own.title.clear();
         for (id, _) in &visible {
             let query = sqlx::query("SELECT time, tokens, length FROM log_messages WHERE id = ?").bind(id);
             let row = query.fetch_one(&mut *db).await?;
-            own.last = if own.messages == 0 { row.try_get(0)? } else { own.last.max(row.try_get(0)?) };
+            let time = row.try_get(0)?;
+            (own.first, own.last) = match own.messages {
+                0 => (time, time),
+                _ => (own.first.min(time), own.last.max(time)),
+            };
             own.messages += 1;
             own.tokens += unsigned(row.try_get::<Option<i64>, _>(1)?.unwrap_or(0));
             own.bytes += unsigned(row.try_get(2)?);

@@ -24,6 +24,8 @@ use crate::wire::{Digest, Role};
 const CHUNK_BYTES: usize = 60_000;
 /// Bytes of messages that one transaction writes (a larger message takes several), so that no commit waits long.
 const GROUP_BYTES: usize = 192 * 1024;
+/// Pieces of one group, at some statements each: many short messages take time as well.
+const GROUP_PIECES: usize = 64;
 /// Characters of a title.
 const TITLE: usize = 200;
 
@@ -219,7 +221,7 @@ impl Iterator for Groups<'_> {
 
     fn next(&mut self) -> Option<Group> {
         let (mut pieces, mut bytes) = (Vec::new(), 0);
-        while bytes < GROUP_BYTES {
+        while bytes < GROUP_BYTES && pieces.len() < GROUP_PIECES {
             match self.rest.pop() {
                 Some(piece) => {
                     bytes += piece.bytes();
