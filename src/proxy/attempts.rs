@@ -102,8 +102,10 @@ impl Exchange<'_> {
                     if speaks_of_thinking(&first) {
                         call.compactor.bindings.refused(&work.origin);
                     }
-                    call.compactor.quarantine(work);
-                    call.compactor.give_up_offers(work);
+                    // Should the checkpoint be to blame after all, the next refusal says so.
+                    if !call.compactor.give_up_overlay(work) {
+                        call.compactor.quarantine(work);
+                    }
                 }
                 held
             }

@@ -135,7 +135,10 @@ impl Compactor {
         if strategies.observe {
             return None;
         }
-        let tip = conversation.items.last()?.chain;
+        let (root, tip) = (conversation.items.first()?.chain, conversation.items.last()?.chain);
+        if self.refused_tools.has((identity.tenant, root)) {
+            return None;
+        }
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let rows = self.store.overlays(&identity.tenant, &chain).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
@@ -144,7 +147,7 @@ impl Compactor {
         let turn = conversation.errand(path) == Errand::Generate
             && incoming.chains == Beginning::New
             && incoming.tools == Tools::Offered;
-        if let Some(offers) = self.offers(identity.tenant, conversation, &strategies).filter(|_| turn) {
+        if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
             self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
@@ -156,10 +159,10 @@ impl Compactor {
     }
 
     /// How tools may come into this request. `None`: not at all.
-    fn offers(&self, tenant: Tenant, conversation: &Conversation<'_>, strategies: &Strategies) -> Option<Offers> {
+    fn offers(conversation: &Conversation<'_>, strategies: &Strategies) -> Option<Offers> {
         let settings = strategies.tools.as_ref().filter(|tools| tools.inject != Inject::Never)?;
         let root = conversation.items.first()?.chain;
-        if self.refused_tools.has((tenant, root)) || client_compaction::asks_for_it(conversation) {
+        if client_compaction::asks_for_it(conversation) {
             return None;
         }
         let enabled = enabled(strategies);
@@ -238,11 +241,13 @@ impl Compactor {
         work.begun = frozen(&stored).map(Arc::new);
     }
 
-    /// The provider refused the body with the proxy's tools, and took it without.
-    pub(super) fn give_up_offers(&self, work: &Work) {
-        if work.overlaid.as_ref().is_some_and(|overlaid| overlaid.offered.is_some()) || work.begun.is_some() {
+    /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
+    pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
+        let added = work.origin.overlaid || work.begun.is_some();
+        if added {
             self.refused_tools.note((work.origin.tenant, work.origin.root));
         }
+        added
     }
 
     /// Keeps what a client did not see of an answer, before it sees the end of it.

@@ -2,9 +2,10 @@
 //! call, until there is an answer for the client. Each call is one for itself: planned, mended, learned from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRAILER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
 use http_body_util::BodyExt;
@@ -71,10 +72,29 @@ pub(super) struct Call {
     watch: Option<Box<Watch>>,
 }
 
+/// Headers that speak of the bytes of a body.
+const OF_THE_BODY: [HeaderName; 7] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    TRAILER,
+    ETAG,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-digest"),
+];
+
 /// Where the answer goes.
 enum Sink {
-    Stream { pieces: mpsc::Sender<Result<Bytes, RelayError>>, shown: bool },
-    Whole { pieces: Vec<Bytes>, bytes: usize },
+    /// `shown`: something beyond the answer's opening has gone out.
+    Stream {
+        pieces: mpsc::Sender<Result<Bytes, RelayError>>,
+        shown: bool,
+        dialect: Dialect,
+    },
+    Whole {
+        pieces: Vec<Bytes>,
+        bytes: usize,
+    },
 }
 
 /// How the making of an answer ended.
@@ -99,6 +119,12 @@ impl Exchange<'_> {
         }
         let settings = work.origin.strategies.tools.as_ref()?;
         let form = form(held.answer.headers())?;
+        // In a coding that cannot be read nothing can be hidden: no tools for this conversation any more.
+        if Encoding::of(held.answer.headers()).is_none() {
+            let compactor = self.shard.proxy.compactor.as_ref()?;
+            compactor.give_up_overlay(work);
+            return None;
+        }
         let reading = self.shard.proxy.reading.as_ref()?;
         let (tenant, root) = (work.origin.tenant, work.origin.root);
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
@@ -133,9 +159,7 @@ impl Exchange<'_> {
         mut record: Record,
     ) -> Result<Response<ReplyBody>, (Fault, Record)> {
         let Additions { notes, watch, .. } = additions;
-        let mut head = headers::to_client(held.answer.headers().clone());
-        head.remove(CONTENT_LENGTH);
-        head.remove(CONTENT_ENCODING);
+        let mut head = without_body_headers(&headers::to_client(held.answer.headers().clone()));
         head.extend(notes.clone());
         let status = held.answer.status();
         record.status = status.as_u16();
@@ -186,6 +210,20 @@ pub(super) fn enabled(strategies: &Strategies) -> Enabled {
     Enabled { sessions: strategies.log, memory: strategies.memory.is_some() }
 }
 
+/// An encoded answer that is broken, or too long to be put together.
+fn undecodable() -> End {
+    End::Fault(Fault::new(Outcome::AnswerBroken, "the upstream's encoded answer cannot be read to its end"))
+}
+
+/// A head for another body: what speaks of the bytes is left out, the rest keeps its order.
+fn without_body_headers(head: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(head.len());
+    for (name, value) in head.iter().filter(|(name, _)| !OF_THE_BODY.contains(name)) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
+}
+
 /// How an answer is written. `None`: in a way that is not read here.
 fn form(headers: &HeaderMap) -> Option<Form> {
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
@@ -200,7 +238,7 @@ impl Rounds {
     /// Writes a stream, until its end or until the client has gone.
     async fn stream(mut self, first: Call, pieces: mpsc::Sender<Result<Bytes, RelayError>>) {
         let gone = pieces.clone();
-        let mut sink = Sink::Stream { pieces, shown: false };
+        let mut sink = Sink::Stream { pieces, shown: false, dialect: self.dialect };
         let end = tokio::select! {
             biased;
             () = gone.closed() => End::Gone,
@@ -210,7 +248,7 @@ impl Rounds {
             End::Complete | End::Gone => {}
             End::Broken(error) => drop(gone.send(Err(error)).await),
             End::Relay(call) => {
-                let error = call.error().await;
+                let error = call.error(self.idle()).await;
                 for piece in self.answer.fail(&error) {
                     sink.give(piece).await;
                 }
@@ -230,6 +268,11 @@ impl Rounds {
             (End::Complete, Sink::Whole { pieces, .. }) => Ok(pieces.concat().into()),
             (end, _) => Err(end),
         }
+    }
+
+    /// How long the upstream may be silent.
+    fn idle(&self) -> Duration {
+        self.shard.upstream(self.index).map(|(route, _)| route.upstream.idle_timeout).unwrap_or_default()
     }
 
     /// Round after round.
@@ -311,7 +354,7 @@ impl Rounds {
     async fn pump(&mut self, call: Call, sink: &mut Sink) -> Result<(), End> {
         let Call { held, mut watch } = call;
         let Held { mut answer, mut pieces, failure, .. } = held;
-        let idle = self.shard.upstream(self.index).map(|(route, _)| route.upstream.idle_timeout);
+        let idle = self.idle();
         let encoding = Encoding::of(answer.headers());
         let mut decoder = encoding.and_then(|encoding| Decoder::new(encoding, DECODED_BYTES));
         let mut tail = Tail::default();
@@ -320,7 +363,7 @@ impl Rounds {
             let data = match pieces.pop_front() {
                 Some(piece) => piece,
                 None if failure.is_some() => break,
-                None => match timeout(idle.unwrap_or_default(), answer.body_mut().frame()).await {
+                None => match timeout(idle, answer.body_mut().frame()).await {
                     Ok(None) => break,
                     Ok(Some(Ok(frame))) => match frame.into_data() {
                         Ok(data) => data,
@@ -344,6 +387,9 @@ impl Rounds {
                 Some(decoder) => {
                     let mut decoded = Vec::new();
                     decoder.feed(data, |piece| decoded.extend_from_slice(piece));
+                    if decoder.failed().is_some() {
+                        return Err(undecodable());
+                    }
                     decoded.into()
                 }
             };
@@ -355,7 +401,20 @@ impl Rounds {
             }
             // An answer that long has no end that is worth waiting for.
             if sink.is_full() {
-                return Err(sink.rest(answer, pieces, watch));
+                return Err(match decoder {
+                    None => sink.rest(answer, pieces, watch),
+                    Some(_) => undecodable(),
+                });
+            }
+        }
+        if let Some(decoder) = decoder.filter(|_| failure.is_none()) {
+            let mut rest = Vec::new();
+            decoder.finish(|piece| rest.extend_from_slice(piece)).map_err(|_| undecodable())?;
+            tail.push(&rest);
+            for piece in self.answer.push(&rest.into()) {
+                if !sink.give(piece).await {
+                    return Err(End::Gone);
+                }
             }
         }
         let bytes = tail.bytes();
@@ -394,7 +453,11 @@ impl Rounds {
     async fn anew(&mut self) -> Result<Call, End> {
         self.calls = self.most_rounds;
         self.forgotten = true;
-        self.answer = Answer::new(self.dialect, self.form, self.offered.names());
+        match self.form {
+            // The client has the opening already.
+            Form::Stream => self.answer.next_round(),
+            Form::Json => self.answer = Answer::new(self.dialect, self.form, self.offered.names()),
+        }
         self.ask(&self.parts, &self.intake, Tools::Without).await
     }
 
@@ -422,11 +485,11 @@ impl Call {
         if call.held.answer.status().is_success() { Ok(call) } else { Err(End::Relay(Box::new(call))) }
     }
 
-    /// The body of an error, as far as it is worth showing.
-    async fn error(self) -> Vec<u8> {
+    /// The body of an error, as far as it is worth showing and comes within `idle` from piece to piece.
+    async fn error(self, idle: Duration) -> Vec<u8> {
         let Held { mut answer, pieces, .. } = self.held;
         let mut error: Vec<u8> = pieces.into_iter().flatten().collect();
-        while let Some(Ok(frame)) = answer.body_mut().frame().await {
+        while let Ok(Some(Ok(frame))) = timeout(idle, answer.body_mut().frame()).await {
             if let Ok(data) = frame.into_data() {
                 error.extend_from_slice(&data);
             }
@@ -442,8 +505,8 @@ impl Sink {
     /// Hands a piece on. False: nobody wants it any more.
     async fn give(&mut self, piece: Bytes) -> bool {
         match self {
-            Self::Stream { pieces, shown } => {
-                *shown = true;
+            Self::Stream { pieces, shown, dialect } => {
+                *shown |= !dialect.opens(&piece);
                 piece.is_empty() || pieces.send(Ok(piece)).await.is_ok()
             }
             Self::Whole { pieces, bytes } => {

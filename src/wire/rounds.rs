@@ -103,6 +103,9 @@ pub enum Form {
     Json,
 }
 
+/// The member of a Chat delta that holds what is said.
+const CONTENT: &str = "\"content\":";
+
 /// Most bytes that are held of one answer; one that needs more passes as it comes from there on.
 pub const MOST_HELD: usize = 4 * 1024 * 1024;
 
@@ -232,6 +235,30 @@ impl Conversation<'_> {
 }
 
 impl Dialect {
+    /// Whether a piece of a stream says nothing yet but that an answer begins. In doubt it says more.
+    pub fn opens(self, piece: &[u8]) -> bool {
+        let holds = |word: &str| memchr::memmem::find(piece, word.as_bytes()).is_some();
+        match self {
+            Self::Chat => {
+                let empty = |at: usize| {
+                    let value = piece.get(at + CONTENT.len()..).unwrap_or_default().trim_ascii_start();
+                    value.starts_with(b"\"\"") || value.starts_with(b"null")
+                };
+                let said = memchr::memmem::find_iter(piece, CONTENT.as_bytes()).any(|at| !empty(at));
+                !said && !["tool_calls", "reasoning", "thinking", "audio", "error"].iter().any(|word| holds(word))
+            }
+            Self::Messages => {
+                let opening = ["\"message_start\"", "\"ping\""].iter().any(|word| holds(word));
+                opening && !["content_block_", "message_delta", "message_stop"].iter().any(|word| holds(word))
+            }
+            Self::Responses => {
+                let openings = ["\"response.created\"", "\"response.in_progress\"", "\"response.queued\""];
+                let more = ["response.output_", "response.content_", "response.reasoning", "response.completed"];
+                openings.iter().any(|word| holds(word)) && !more.iter().any(|word| holds(word))
+            }
+        }
+    }
+
     /// The items (JSON, joined by commas) that answer a round's calls; `results` in the order of the calls.
     pub fn results(self, round: &Round, results: &[OwnResult]) -> Bytes {
         match self {
@@ -239,5 +266,31 @@ impl Dialect {
             Self::Messages => messages::results(&round.calls, results),
             Self::Responses => responses::results(&round.calls, results),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opening_shows_nothing_yet() {
+        let opens = |dialect: Dialect, piece: &str| dialect.opens(piece.as_bytes());
+        for piece in [
+            r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#,
+            r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content": null}}]}"#,
+        ] {
+            assert!(opens(Dialect::Chat, piece), "{piece}");
+        }
+        assert!(!opens(Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}]}"#));
+        assert!(!opens(Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"a"}}]}"#));
+        assert!(opens(Dialect::Messages, r#"data: {"type":"message_start","message":{"content":[]}}"#));
+        assert!(!opens(Dialect::Messages, r#"data: {"type":"content_block_start","index":0}"#));
+        assert!(opens(
+            Dialect::Responses,
+            r#"data: {"type":"response.created","response":{"error":null,"output":[]}}"#
+        ));
+        assert!(!opens(Dialect::Responses, r#"data: {"type":"response.output_item.added"}"#));
+        assert!(!opens(Dialect::Responses, r#"data: {"type":"response.failed"}"#));
     }
 }

@@ -236,20 +236,23 @@ async fn rounds_end() {
 
 #[tokio::test]
 async fn an_error_of_a_later_round_is_told_or_the_clients_own_request_takes_its_place() {
-    let steps = || {
+    let steps = |said: &'static str| {
         vec![
-            step(|request| says("", vec![own(request, 1)])),
+            step(move |request| says(said, vec![own(request, 1)])),
             step(|_| error(500, "out of order", "server_error", "x")),
             step(|_| says("Without.", vec![])),
         ]
     };
-    let (provider, proxy) = pair(scripted(steps()), &sections("")).await;
-    let had = read(&post(proxy.proxy_addr, "k", &asked("error", false)).await);
-    assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Without.", 3));
-    assert!(attempts(&provider)[2].json()["tools"].as_array().unwrap().len() == 1, "no tools of the proxy's");
-    assert_eq!(provider.violations(), []);
+    for stream in [true, false] {
+        let (provider, proxy) = pair(scripted(steps("")), &sections("")).await;
+        let had = read(&post(proxy.proxy_addr, "k", &asked("error", stream)).await);
+        assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Without.", 3));
+        assert!(attempts(&provider)[2].json()["tools"].as_array().unwrap().len() == 1, "no tools of the proxy's");
+        assert_eq!(provider.violations(), []);
+    }
 
-    let (_provider, proxy) = pair(scripted(steps()), &sections("")).await;
+    // What was said cannot be taken back.
+    let (_provider, proxy) = pair(scripted(steps("Look. ")), &sections("")).await;
     let answer = post(proxy.proxy_addr, "k", &asked("error", true)).await;
     assert_eq!(answer.status, 200);
     let last = answer.text().trim_end().lines().last().unwrap().strip_prefix("data: ").unwrap().to_owned();
