@@ -1,17 +1,22 @@
 //! Rounds: where the model calls the proxy's own tools, they are run, and the same turn goes on with another model
 //! call, until there is an answer for the client. Each call is one for itself: planned, mended, learned from.
 
+mod head;
+mod sink;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, TRAILER};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, Response, Version};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use self::head::without_body_headers;
+use self::sink::Sink;
 use super::body::Framing;
 use super::budget::Permit;
 use super::encoding::{Decoder, Encoding};
@@ -35,7 +40,7 @@ use crate::store::Tenant;
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::sessions::View;
-use crate::wire::rounds::{Answer, Ending as RoundEnding, Form, MOST_HELD, OwnResult, Round};
+use crate::wire::rounds::{Answer, Ending as RoundEnding, Form, OwnResult, Round};
 use crate::wire::splice::splice;
 use crate::wire::usage;
 use crate::wire::{Dialect, Digest};
@@ -70,31 +75,6 @@ pub(super) struct Rounds {
 pub(super) struct Call {
     held: Held,
     watch: Option<Box<Watch>>,
-}
-
-/// Headers that speak of the bytes of a body.
-const OF_THE_BODY: [HeaderName; 7] = [
-    CONTENT_LENGTH,
-    CONTENT_ENCODING,
-    TRAILER,
-    ETAG,
-    HeaderName::from_static("content-md5"),
-    HeaderName::from_static("digest"),
-    HeaderName::from_static("content-digest"),
-];
-
-/// Where the answer goes.
-enum Sink {
-    /// `shown`: something beyond the answer's opening has gone out.
-    Stream {
-        pieces: mpsc::Sender<Result<Bytes, RelayError>>,
-        shown: bool,
-        dialect: Dialect,
-    },
-    Whole {
-        pieces: Vec<Bytes>,
-        bytes: usize,
-    },
 }
 
 /// How the making of an answer ended.
@@ -213,15 +193,6 @@ pub(super) fn enabled(strategies: &Strategies) -> Enabled {
 /// An encoded answer that is broken, or too long to be put together.
 fn undecodable() -> End {
     End::Fault(Fault::new(Outcome::AnswerBroken, "the upstream's encoded answer cannot be read to its end"))
-}
-
-/// A head for another body: what speaks of the bytes is left out, the rest keeps its order.
-fn without_body_headers(head: &HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::with_capacity(head.len());
-    for (name, value) in head.iter().filter(|(name, _)| !OF_THE_BODY.contains(name)) {
-        kept.append(name.clone(), value.clone());
-    }
-    kept
 }
 
 /// How an answer is written. `None`: in a way that is not read here.
@@ -498,46 +469,5 @@ impl Call {
             }
         }
         error
-    }
-}
-
-impl Sink {
-    /// Hands a piece on. False: nobody wants it any more.
-    async fn give(&mut self, piece: Bytes) -> bool {
-        match self {
-            Self::Stream { pieces, shown, dialect } => {
-                *shown |= !dialect.opens(&piece);
-                piece.is_empty() || pieces.send(Ok(piece)).await.is_ok()
-            }
-            Self::Whole { pieces, bytes } => {
-                *bytes += piece.len();
-                pieces.push(piece);
-                true
-            }
-        }
-    }
-
-    /// Whether the client has seen something.
-    fn is_shown(&self) -> bool {
-        matches!(self, Self::Stream { shown: true, .. })
-    }
-
-    fn is_full(&self) -> bool {
-        matches!(self, Self::Whole { bytes, .. } if *bytes > MOST_HELD)
-    }
-
-    /// An answer of which the beginning is here, to be relayed as it comes.
-    fn rest(
-        &mut self,
-        answer: Response<hyper::body::Incoming>,
-        more: std::collections::VecDeque<Bytes>,
-        watch: Option<Box<Watch>>,
-    ) -> End {
-        let mut held = Held::untouched(answer);
-        if let Self::Whole { pieces, .. } = self {
-            held.pieces = std::mem::take(pieces).into();
-        }
-        held.pieces.extend(more);
-        End::Relay(Box::new(Call { held, watch }))
     }
 }
