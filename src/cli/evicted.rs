@@ -4,6 +4,7 @@ use super::{EvictedArgs, Failure, Unit};
 use crate::compact::page::{self, Query};
 use crate::config::Config;
 use crate::store::{Limits, Store};
+use crate::tools::lookup::lookup;
 
 /// Prints the same bytes as `GET /_compactproxy/evicted/{id}` answers with.
 pub fn run(config: Config, args: &EvictedArgs) -> Result<(), Failure> {
@@ -23,6 +24,8 @@ pub fn run(config: Config, args: &EvictedArgs) -> Result<(), Failure> {
         Unit::Lines => page::Unit::Lines,
         Unit::Chars => page::Unit::Chars,
     };
-    let query = Query { offset: args.offset, limit: args.limit, unit, pattern: args.pattern.clone() };
-    super::print(query.page(&text).map_err(|e| failure(&e))?.as_bytes())
+    let (offset, limit, pattern) = (args.offset, args.limit, args.pattern.clone());
+    let query = Query { offset, limit, unit, pattern, char_offset: args.char_offset };
+    let query = query.checked().map_err(|e| failure(&e))?;
+    super::print(lookup(&text, &query).map_err(|e| failure(&e))?.as_bytes())
 }

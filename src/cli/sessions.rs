@@ -1,6 +1,7 @@
 //! `sessions`: the session log, for the operator.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -50,7 +51,11 @@ async fn answer(store: &Arc<Store>, command: &SessionsCommand, url: &str) -> Res
         SessionsCommand::Search { query, session, max } => {
             let search = Search { query: query.clone(), session: *session, max: (*max).min(MAX_HITS) };
             let hits = store.search_all(&search).await.map_err(failure)?;
-            super::print(hits.iter().map(found).collect::<String>().as_bytes())
+            if hits.cut_short {
+                let _ =
+                    writeln!(std::io::stderr(), "it took too long, there may be more: name a session or rarer words");
+            }
+            super::print(hits.best.iter().map(found).collect::<String>().as_bytes())
         }
         SessionsCommand::Export { session } => export(store, session, url).await,
     }

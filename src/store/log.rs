@@ -4,28 +4,33 @@
 //! behind in small transactions, between which commits come through. What finds the queue full or the store gone is
 //! dropped and counted; since a client sends its whole history each time, a later request brings it again.
 
+mod delete;
+mod lists;
 mod passages;
+mod pieces;
+mod queries;
 mod read;
 mod scribe;
 mod search;
-mod words;
 mod write;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Health, ReadError, Store, TEXT_BOUND, Tenant};
 use crate::wire::plain::plain;
 use crate::wire::{Dialect, Digest, Role};
 
-pub(super) use read::{LogQuery, LogReader};
+pub(super) use delete::{delete_log, delete_retired};
+pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
-pub(super) use write::{Written, delete_rows, write};
+pub(super) use write::{Written, write};
 
 /// Most messages that one page of history has.
 pub const MAX_PAGE: usize = 1_000;
@@ -35,8 +40,17 @@ pub const MAX_PAGE_BYTES: usize = 32 << 20;
 pub const MAX_HITS: usize = 100;
 /// Most sessions in one list.
 pub const MAX_SESSIONS: usize = 1_000;
+/// Bytes of a message's text that are indexed, at least: what lies behind them is read, not found.
+pub const MAX_INDEXED: usize = passages::MOST * (passages::BYTES - 2 * passages::OVERLAP);
 /// Bytes of a query that count.
 pub const MAX_QUERY: usize = 1_000;
+/// A search takes this long at most, in the store's default limits.
+pub const SEARCH_BOUND: Duration = Duration::from_secs(2);
+/// A search is over by then, even if it had to wait for its turn: before its asker gives up.
+const SEARCH_TURN: Duration = TEXT_BOUND.saturating_sub(Duration::from_millis(500));
+
+/// Asked for each message of a page before it is loaded, with the bytes of its JSON; `false`: the page ends there.
+pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// A session: a keyed hash of its tenant and of what names it. Shown as 32 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,6 +187,15 @@ pub struct Hit {
     pub snippet: String,
 }
 
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hits {
+    /// Best first.
+    pub best: Vec<Hit>,
+    /// The time was up: there may be others, and better ones.
+    pub cut_short: bool,
+}
+
 impl Logged {
     /// The message as text: words, calls as `name(arguments)`, results.
     pub fn text(&self) -> String {
@@ -270,7 +293,7 @@ impl Store {
     /// If the database does not answer within [`TEXT_BOUND`].
     pub async fn sessions(&self, tenant: &Tenant, scope: &Scope) -> Result<Vec<SessionInfo>, ReadError> {
         let (tenant, scope) = (Some(*tenant), scope.clone());
-        self.ask_log(|reply| LogQuery::Sessions { tenant, scope, reply }).await
+        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant, scope, reply }).await
     }
 
     /// A page of a session's messages, oldest first: of `session`, else of the scope's own. `None` where there is no
@@ -285,18 +308,31 @@ impl Store {
         session: Option<SessionId>,
         page: HistoryPage,
     ) -> Result<Option<Vec<Logged>>, ReadError> {
+        self.history_within(tenant, scope, (session, page), Box::new(|_| true)).await
+    }
+
+    /// The same within `room`: it is asked before each message is loaded, the latest one first.
+    ///
+    /// # Errors
+    /// As [`history`](Self::history), and [`ReadError::NoRoom`] if there is none for the latest message.
+    pub async fn history_within(
+        &self,
+        tenant: &Tenant,
+        scope: &Scope,
+        (session, page): (Option<SessionId>, HistoryPage),
+        room: Room,
+    ) -> Result<Option<Vec<Logged>>, ReadError> {
         let (tenant, scope) = (Some(*tenant), scope.clone());
-        self.ask_log(|reply| LogQuery::History { tenant, scope, session, page, reply }).await
+        ask(&self.log_pages, |reply| LogQuery::History { tenant, scope, session, page, room, reply }).await
     }
 
     /// Messages in scope with the words of a query, best first: those with all of them, then those with some; of equal
     /// ones the newest first.
     ///
     /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`].
-    pub async fn search_log(&self, tenant: &Tenant, scope: &Scope, search: &Search) -> Result<Vec<Hit>, ReadError> {
-        let (tenant, scope, search) = (Some(*tenant), scope.clone(), search.clone());
-        self.ask_log(|reply| LogQuery::Search { tenant, scope, search, reply }).await
+    /// [`ReadError::Late`] if nothing was found within [`SEARCH_BOUND`], though there was more to look at.
+    pub async fn search_log(&self, tenant: &Tenant, scope: &Scope, search: &Search) -> Result<Hits, ReadError> {
+        self.search(Some(*tenant), scope.clone(), search.clone()).await
     }
 
     /// The operator's list: all tenants' sessions.
@@ -304,7 +340,7 @@ impl Store {
     /// # Errors
     /// As [`sessions`](Self::sessions).
     pub async fn all_sessions(&self) -> Result<Vec<SessionInfo>, ReadError> {
-        self.ask_log(|reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
+        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
     }
 
     /// A page of any tenant's session, for the operator.
@@ -312,17 +348,21 @@ impl Store {
     /// # Errors
     /// As [`history`](Self::history).
     pub async fn any_history(&self, session: SessionId, page: HistoryPage) -> Result<Option<Vec<Logged>>, ReadError> {
-        let (scope, session) = (Scope::Tenant, Some(session));
-        self.ask_log(|reply| LogQuery::History { tenant: None, scope, session, page, reply }).await
+        let (scope, session, room) = (Scope::Tenant, Some(session), Box::new(|_| true));
+        ask(&self.log_pages, |reply| LogQuery::History { tenant: None, scope, session, page, room, reply }).await
     }
 
     /// A search through all tenants, for the operator.
     ///
     /// # Errors
     /// As [`search_log`](Self::search_log).
-    pub async fn search_all(&self, search: &Search) -> Result<Vec<Hit>, ReadError> {
-        let (scope, search) = (Scope::Tenant, search.clone());
-        self.ask_log(|reply| LogQuery::Search { tenant: None, scope, search, reply }).await
+    pub async fn search_all(&self, search: &Search) -> Result<Hits, ReadError> {
+        self.search(None, Scope::Tenant, search.clone()).await
+    }
+
+    async fn search(&self, tenant: Option<Tenant>, scope: Scope, search: Search) -> Result<Hits, ReadError> {
+        let until = Instant::now() + SEARCH_TURN;
+        ask(&self.log_searches, |reply| LogQuery::Search { tenant, scope, search, until, reply }).await
     }
 
     /// Messages of a session in the order in which they were written, all branches together, for the operator: those
@@ -332,19 +372,26 @@ impl Store {
     /// # Errors
     /// As [`history`](Self::history).
     pub async fn written(&self, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), ReadError> {
-        self.ask_log(|reply| LogQuery::Written { session, after, reply }).await
-    }
-
-    async fn ask_log<T>(
-        &self,
-        query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
-    ) -> Result<T, ReadError> {
-        let (reply, answer) = oneshot::channel();
-        self.log_out.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
-        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
-        answer.unwrap_or(Err(ReadError::Unavailable))
+        ask(&self.log_pages, |reply| LogQuery::Written { session, after, reply }).await
     }
 }
+
+async fn ask<T>(
+    reader: &mpsc::Sender<LogQuery>,
+    query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
+) -> Result<T, ReadError> {
+    let (reply, answer) = oneshot::channel();
+    reader.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
+    let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
+    answer.unwrap_or(Err(ReadError::Unavailable))
+}
+
+#[cfg(test)]
+pub(super) use probes::{late_query, search_while, write_all_but};
+
+#[cfg(test)]
+#[path = "log/probes.rs"]
+mod probes;
 
 #[cfg(test)]
 mod tests {

@@ -132,6 +132,10 @@ pub enum ReadError {
     Unavailable,
     #[error("the stored text is damaged")]
     Damaged,
+    #[error("it took too long: narrow it")]
+    Late,
+    #[error("the proxy's buffers are full: try again later")]
+    NoRoom,
 }
 
 /// What `/readyz` and metrics say of the store.
@@ -172,6 +176,8 @@ pub struct Limits {
     pub max_queued_log_bytes: usize,
     /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
     pub max_log_marks: usize,
+    /// A search through the log takes this long at most.
+    pub search_bound: Duration,
 }
 
 impl Default for Limits {
@@ -190,6 +196,7 @@ impl Default for Limits {
             max_queued_notes: 4_096,
             max_queued_log_bytes: 16 << 20,
             max_log_marks: 1 << 17,
+            search_bound: log::SEARCH_BOUND,
         }
     }
 }
@@ -202,7 +209,8 @@ pub struct Store {
     lookups: mpsc::Sender<Query>,
     texts: mpsc::Sender<Query>,
     log_in: mpsc::Sender<log::Given>,
-    log_out: mpsc::Sender<log::LogQuery>,
+    log_pages: mpsc::Sender<log::LogQuery>,
+    log_searches: mpsc::Sender<log::LogQuery>,
 }
 
 impl Store {

@@ -17,7 +17,7 @@ use super::overlays::{self, Found};
 use super::shared::Shared;
 use super::sqlite::{is_busy, open_reader};
 use super::texts::unpack_text;
-use super::{ReadError, Tenant, reads};
+use super::{Limits, ReadError, Tenant, reads};
 
 /// One question; whoever asked may have gone.
 pub(super) enum Query {
@@ -169,6 +169,10 @@ impl Reader {
         if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(db).await {
             tracing::debug!(%error, "log not copied");
         }
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.shared.limits
     }
 
     /// Opens anew at the next query.

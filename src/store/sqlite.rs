@@ -193,9 +193,19 @@ async fn prove_room(db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
 
 /// Whether another process holds the lock: nothing is wrong with the file.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
-    // SQLITE_BUSY and SQLITE_LOCKED, in their low byte; the rest of an extended code says where.
-    matches!(code.map(|code| code & 0xff), Some(5 | 6))
+    // SQLITE_BUSY and SQLITE_LOCKED.
+    matches!(code(error), Some(5 | 6))
+}
+
+/// Whether a query was broken off because its time was up (SQLITE_INTERRUPT).
+pub(super) fn is_interrupted(error: &sqlx::Error) -> bool {
+    code(error) == Some(9)
+}
+
+/// The database's code, without what an extended one says of the place.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error()?.code()?.parse::<u32>().ok()?;
+    Some(code & 0xff)
 }
 
 /// Length of the write-ahead log in bytes.

@@ -90,8 +90,8 @@ fn full_queues_never_block() {
     let ((jobs, _jobs), (notes, mut noted)) = (mpsc::channel(1), mpsc::channel(2));
     let ((lookups, _lookups), (texts, _texts)) = (mpsc::channel(1), mpsc::channel(1));
     let (log_in, _given) = mpsc::channel(1);
-    let (log_out, _asked) = mpsc::channel(1);
-    let store = Store { shared, jobs, notes, lookups, texts, log_in, log_out };
+    let ((log_pages, _pages), (log_searches, _searches)) = (mpsc::channel(1), mpsc::channel(1));
+    let store = Store { shared, jobs, notes, lookups, texts, log_in, log_pages, log_searches };
     let tenant = store.tenant(&[b"key"]);
     for name in ["a", "b", "c"] {
         store.remember_forwarded(&tenant, &chain(name, 2), Lasting::Yes);

@@ -7,7 +7,9 @@ mod failures;
 mod files;
 mod flushes;
 mod isolation;
-mod log;
+mod log_bounds;
+#[path = "log.rs"]
+mod log_rows;
 mod sweeping;
 
 use std::path::Path;
