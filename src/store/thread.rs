@@ -35,12 +35,13 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let (texts, texts_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (log_in, given) = mpsc::channel(MAX_QUEUED_BATCHES);
     let (log_pages, pages_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (log_stored, stored_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (log_searches, searches_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (written, to_write) = mpsc::channel(1);
     // Nobody waits for a search but who asked for it: it has a connection of its own, and so has the scribe.
     let log_reader = || LogReader(Reader::new(Arc::clone(&shared)));
-    let log_readers = [(log_reader(), pages_in), (log_reader(), searches_in)];
-    let scribe = Scribe { shared: Arc::clone(&shared), reader: log_reader(), writer: written };
+    let log_readers = [(log_reader(), pages_in), (log_reader(), searches_in), (log_reader(), stored_in)];
+    let scribe = Scribe { shared: Arc::clone(&shared), reader: log_stored, writer: written };
     let (opened, first) = oneshot::channel();
     let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
     let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];

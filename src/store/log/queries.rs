@@ -1,7 +1,7 @@
 //! Questions to the log and who answers them, each within its time and only while somebody waits.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
@@ -17,13 +17,18 @@ use crate::wire::Digest;
 
 /// Steps of the database between two looks at the time.
 const STEPS: i32 = 1_000;
-/// How long the scribe waits to hear what is written already.
-const STORED_BOUND: Duration = Duration::from_secs(2);
 
 type Reply<T> = oneshot::Sender<Result<T, ReadError>>;
 
 /// One question; whoever asked may have gone. `tenant`: `None` for the operator, who sees all.
 pub(in crate::store) enum LogQuery {
+    /// Which of these messages are written.
+    Stored {
+        tenant: Tenant,
+        session: SessionId,
+        digests: Vec<Digest>,
+        reply: Reply<HashSet<Digest>>,
+    },
     Sessions {
         tenant: Option<Tenant>,
         scope: Scope,
@@ -94,14 +99,19 @@ impl Patience<'_> {
 impl LogReader {
     /// Answers until nobody can ask any more.
     pub(in crate::store) async fn run(mut self, mut queries: mpsc::Receiver<LogQuery>) {
-        while let Some(query) = queries.recv().await {
+        while let Some(query) = self.0.next(&mut queries).await {
             self.answer(query).await;
         }
+        self.0.leave().await;
     }
 
     async fn answer(&mut self, query: LogQuery) {
         let until = Instant::now() + TEXT_BOUND;
         match query {
+            LogQuery::Stored { tenant, session, digests, reply } if !reply.is_closed() => {
+                let owner = (&tenant, &session);
+                let _ = reply.send(self.with(until, async |db| stored(db, owner, &digests).await).await);
+            }
             LogQuery::Sessions { tenant, scope, reply } if !reply.is_closed() => {
                 let listed = self.with(until, async |db| sessions(db, tenant.as_ref(), &scope).await).await;
                 let _ = reply.send(listed);
@@ -130,16 +140,6 @@ impl LogReader {
         }
     }
 
-    /// Which of these messages are written, as far as that can be said soon.
-    pub(super) async fn stored(
-        &mut self,
-        owner: (&Tenant, &SessionId),
-        digests: &[Digest],
-    ) -> Result<HashSet<Digest>, ReadError> {
-        let until = Instant::now() + STORED_BOUND;
-        self.with(until, async |db| stored(db, owner, digests).await).await
-    }
-
     /// Asks the database, which breaks off when the time is up.
     async fn with<T>(
         &mut self,
@@ -150,14 +150,15 @@ impl LogReader {
             Ok(db) => limited(db, until, query).await,
             Err(error) => Err(error.into()),
         };
-        answer.map_err(|failed| match failed {
-            Failed::Damaged => ReadError::Damaged,
-            Failed::Late => ReadError::Late,
-            Failed::NoRoom => ReadError::NoRoom,
-            Failed::Database(error) => {
+        Err(match answer {
+            Ok(answer) => return Ok(answer),
+            Err(Failed::Damaged) => ReadError::Damaged,
+            Err(Failed::Late) => ReadError::Late,
+            Err(Failed::NoRoom) => ReadError::NoRoom,
+            Err(Failed::Database(error)) => {
                 // The log says nothing of the store's health.
                 tracing::debug!(%error, "log not read");
-                self.0.let_go();
+                self.0.leave().await;
                 ReadError::Unavailable
             }
         })

@@ -1,20 +1,26 @@
 //! What becomes of messages between their queue and the writer: those that are not there yet are cut into pieces, off
 //! the threads that commits and queries run on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::pieces::Groups;
-use super::queries::LogReader;
+use super::queries::LogQuery;
 use super::write::Written;
 use super::{Kind, LogBatch, Message, SessionId};
 use crate::store::marks::{Completeness, Marks, mark};
 use crate::store::shared::{Shared as StoreShared, now};
 use crate::store::{Limits, Tenant};
 use crate::wire::Digest;
+
+/// How long the scribe waits to hear what is written already.
+const STORED_BOUND: Duration = Duration::from_secs(2);
 
 /// What is given to the scribe.
 pub(in crate::store) enum Given {
@@ -98,14 +104,14 @@ pub(super) fn weight(batch: &LogBatch) -> usize {
 /// The task between queue and writer.
 pub(in crate::store) struct Scribe {
     pub shared: Arc<StoreShared>,
-    /// Its own: it waits for nobody's search.
-    pub reader: LogReader,
+    /// To a reader of its own: it waits for nobody's search.
+    pub reader: mpsc::Sender<LogQuery>,
     pub writer: mpsc::Sender<Written>,
 }
 
 impl Scribe {
     /// Works until nobody can give it anything any more.
-    pub(in crate::store) async fn run(mut self, mut given: mpsc::Receiver<Given>) {
+    pub(in crate::store) async fn run(self, mut given: mpsc::Receiver<Given>) {
         while let Some(given) = given.recv().await {
             match given {
                 Given::Flush(reply) => {
@@ -122,11 +128,10 @@ impl Scribe {
         }
     }
 
-    async fn prepare(&mut self, tenant: Tenant, mut batch: LogBatch) {
+    async fn prepare(&self, tenant: Tenant, mut batch: LogBatch) {
         if batch.kind == Kind::Sent {
-            let digests: Vec<Digest> = batch.messages.iter().map(|message| message.digest).collect();
             // What is not known will be met again when it is written.
-            if let Ok(stored) = self.reader.stored((&tenant, &batch.session), &digests).await {
+            if let Ok(Some(stored)) = timeout(STORED_BOUND, self.stored(tenant, &batch)).await {
                 batch.messages.retain(|message| !stored.contains(&message.digest));
             }
         }
@@ -144,5 +149,14 @@ impl Scribe {
             self.shared.log.dropped(1);
             self.shared.log.forget();
         }
+    }
+
+    /// Which messages of a batch are written already.
+    async fn stored(&self, tenant: Tenant, batch: &LogBatch) -> Option<HashSet<Digest>> {
+        let (reply, answer) = oneshot::channel();
+        let digests = batch.messages.iter().map(|message| message.digest).collect();
+        let query = LogQuery::Stored { tenant, session: batch.session, digests, reply };
+        self.reader.try_send(query).ok()?;
+        answer.await.ok()?.ok()
     }
 }

@@ -86,7 +86,8 @@ async fn a_volatile_text_is_kept_up_to_its_cap() {
 fn full_queues_never_block() {
     let secret = secret::InstallationSecret::random().unwrap();
     let shared = Arc::new(Shared::new(Some("unused".into()), Limits::default(), secret.clone()));
-    shared.opened(secret);
+    let folder = tempfile::tempdir().unwrap();
+    shared.opened(sqlite::files(folder.path()).unwrap(), secret);
     let ((jobs, _jobs), (notes, mut noted)) = (mpsc::channel(1), mpsc::channel(2));
     let ((lookups, _lookups), (texts, _texts)) = (mpsc::channel(1), mpsc::channel(1));
     let (log_in, _given) = mpsc::channel(1);

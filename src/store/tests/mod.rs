@@ -2,6 +2,7 @@
 
 mod bounds;
 mod commits;
+mod deleted;
 mod durability;
 mod failures;
 mod files;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
-use crate::compact::{Change, Head, Level, Replacement};
+use crate::compact::{Change, Checkpoint, Eviction, Head, Level, Replacement};
 
 /// A folder, a store in it, and a tenant.
 struct Fixture {
