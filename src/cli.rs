@@ -8,6 +8,7 @@ mod health;
 mod memory;
 mod serve;
 mod sessions;
+mod state;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -1,18 +1,18 @@
 //! `evicted`: a removed text, or a page of it.
 
+use super::state::limits;
 use super::{EvictedArgs, Failure, Unit};
 use crate::compact::page::{self, Query};
 use crate::config::Config;
-use crate::store::{Limits, Store};
+use crate::store::Store;
 use crate::tools::lookup::lookup;
 
 /// Prints the same bytes as `GET /_compactproxy/evicted/{id}` answers with.
 pub fn run(config: Config, args: &EvictedArgs) -> Result<(), Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::Runtime(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
-    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
     let text = runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits).await.map_err(|e| failure(&e))?;
+        let store = Store::open(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
         let text = store.text(&args.id).await.map_err(|e| failure(&e));
         store.close().await;
         text

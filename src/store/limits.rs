@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::log;
+use super::{COMMIT_BOUND, LOOKUP_BOUND, log};
 
 /// The store's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,10 @@ pub struct Limits {
     pub max_queued_log_bytes: usize,
     /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
     pub max_log_marks: usize,
+    /// A batch is committed within this time or does not count: a request waits for it (L5).
+    pub commit_bound: Duration,
+    /// Rows that are not in memory are waited for this long; then the request goes on without them.
+    pub lookup_bound: Duration,
     /// A search through the log takes this long at most.
     pub search_bound: Duration,
 }
@@ -53,6 +57,8 @@ impl Default for Limits {
             max_queued_notes: 4_096,
             max_queued_log_bytes: 16 << 20,
             max_log_marks: 1 << 17,
+            commit_bound: COMMIT_BOUND,
+            lookup_bound: LOOKUP_BOUND,
             search_bound: log::SEARCH_BOUND,
         }
     }

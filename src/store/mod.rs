@@ -59,9 +59,9 @@ pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
 
-/// A batch is committed within this time or does not count (L5).
+/// A batch is committed within this time or does not count (L5), in the default limits.
 pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
-/// Rows that are not in memory are waited for this long; then the request goes on without them.
+/// Rows that are not in memory are waited for this long, in the default limits.
 pub const LOOKUP_BOUND: Duration = Duration::from_millis(250);
 /// A text is waited for this long.
 pub const TEXT_BOUND: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(answer) => {
                 let loaded = answer.ok()?.ok()?;
                 self.shared.found_in_time();
@@ -209,7 +209,7 @@ impl Store {
         if self.lookups.try_send(query).is_err() {
             return found;
         }
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(Ok(Ok(loaded))) => {
                 self.shared.found_in_time();
                 let mut memory = self.shared.memory();
@@ -255,7 +255,7 @@ impl Store {
         let (reply, mut answer) = oneshot::channel();
         let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };
         self.jobs.try_send(job).map_err(|_| CommitError::Slow)?;
-        match timeout(COMMIT_BOUND, &mut answer).await {
+        match timeout(self.shared.limits.commit_bound, &mut answer).await {
             Ok(answer) => answer.unwrap_or(Err(CommitError::Failed)),
             Err(_) if ticket.give_up() => Err(CommitError::Slow),
             // It was committed in this very moment.
