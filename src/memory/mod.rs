@@ -12,7 +12,7 @@ pub mod path;
 pub mod said;
 pub mod save;
 pub mod search;
-mod words;
+pub mod words;
 
 pub use day::Day;
 pub use file::MemoryFile;

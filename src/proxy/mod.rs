@@ -1,6 +1,7 @@
 //! A request's way through the proxy, one stage a line.
 
 pub mod agent;
+mod askers;
 mod attempts;
 mod bindings;
 pub mod body;

@@ -29,7 +29,7 @@ use super::observe::{DECODED_BYTES, Ending, Tail, Watch};
 use super::origin::Tools;
 use super::outcome::{Outcome, Record};
 use super::overlay::Offered;
-use super::reading::Reading;
+use super::reading::{Reading, Who};
 use super::relay::RelayError;
 use super::reply::{self, Fault, ReplyBody};
 use super::spliced::{Spliced, Tally, WAITING};
@@ -182,7 +182,8 @@ fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
     let scope = origin.strategies.tools.as_ref()?.scope;
     let view = View::of(scope, &names.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
     let view = view.zip(chain.last()).map(|(view, tip)| view.at(*tip));
-    Some(Caller { tenants: vec![origin.tenant], home: Some(origin.tenant), agent: names.agent, view })
+    let (tenants, home, who) = (vec![origin.tenant], Some(origin.tenant), Who::Seen(origin.tenant));
+    Some(Caller { tenants, home, who, agent: names.agent, view })
 }
 
 /// The tools that there are for a request.

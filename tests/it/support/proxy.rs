@@ -108,7 +108,10 @@ pub fn open(url: &str) -> Arc<Store> {
     let url = url.to_owned();
     let opening = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Store::serve(&url, Limits::default())).unwrap()
+        // On a busy machine the bounds of a store in service are missed now and then.
+        let patient = Duration::from_secs(60);
+        let limits = Limits { commit_bound: patient, lookup_bound: patient, ..Limits::default() };
+        runtime.block_on(Store::serve(&url, limits)).unwrap()
     });
     opening.join().unwrap()
 }
