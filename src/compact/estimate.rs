@@ -19,7 +19,8 @@ pub fn bound(situation: &Situation) -> u64 {
     let lead =
         conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
     let settled = conversation.settled.iter().map(|item| bound_of(&item.facts));
-    let beside = lead.chain(settled).sum::<u64>() + PER_MESSAGE;
+    let remembered = known.remembered.as_deref().map_or(0, |remembered| remembered.text.len() as u64);
+    let beside = lead.chain(settled).sum::<u64>() + PER_MESSAGE + remembered;
     active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + beside
 }
 
@@ -41,7 +42,7 @@ pub fn total(situation: &Situation) -> Change {
         sum.before += change.before;
         sum.after += change.after;
     }
-    Change { before: sum.before + overhead, after: sum.after + overhead }
+    Change { before: sum.before + overhead - situation.remembered(), after: sum.after + overhead }
 }
 
 /// Messages as they would be sent: elements that are neither system messages nor reasoning.

@@ -30,7 +30,7 @@ use crate::wire::{Conversation, Digest, Errand};
 const PREFIX: &str = "compactproxy_";
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
-const SHRINKS: usize = 2;
+pub(super) const SHRINKS: usize = 2;
 /// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
 const MOST_REFUSED: usize = 1_024;
 /// Tools of known agents that read files, by name.
@@ -111,7 +111,7 @@ impl Refused {
         known.insert(conversation);
     }
 
-    fn has(&self, conversation: (Tenant, Digest)) -> bool {
+    pub(super) fn has(&self, conversation: (Tenant, Digest)) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
     }
 }
@@ -243,7 +243,8 @@ impl Compactor {
 
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
     pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
-        let added = work.origin.overlaid || work.begun.is_some();
+        let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
+        let added = work.origin.overlaid || work.begun.is_some() || remembered;
         if added {
             self.refused_tools.note((work.origin.tenant, work.origin.root));
         }
@@ -285,7 +286,7 @@ pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlai
     Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }
 
-fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
+pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
     Some(Overlay { digest, kind, body: serde_json::to_string(body).ok()?.into(), least })
 }
 

@@ -174,6 +174,25 @@ pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str
     Some(Edit { span: place..place, with: with.into() })
 }
 
+/// The edits that put a block with `text` before all that message `item` says. A string becomes a block, so that the
+/// provider reads the same whether the client writes a string or blocks.
+pub(super) fn before(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Vec<Edit>> {
+    let at = conversation.items.get(item)?.span.start;
+    let raw = conversation.raw(item);
+    let content = value_of(raw, &(0..raw.len()), "content")?;
+    let (start, end) = (at + content.start, at + content.end);
+    let block = text_block(text, None);
+    let insertion = |place: usize, with: String| Edit { span: place..place, with: with.into() };
+    match kind(raw, &content) {
+        b'"' => {
+            let before = format!(r#"[{block},{{"type":"text","text":"#);
+            Some(vec![insertion(start, before), insertion(end, "}]".to_owned())])
+        }
+        b'[' if !elements(raw, content.start).ok()?.is_empty() => Some(vec![insertion(start + 1, block + ",")]),
+        _ => None,
+    }
+}
+
 /// The edits that leave out the signed thinking of item `item` (A13). A message of nothing else keeps a mark,
 /// since none may be empty (A8).
 pub(super) fn without_signed(conversation: &Conversation<'_>, item: usize) -> Vec<Edit> {

@@ -244,6 +244,27 @@ impl Conversation<'_> {
         by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
     }
 
+    /// What the history begins with: the items before the first answer. None where its beginning is out of sight.
+    pub fn opening(&self) -> &[Item] {
+        if !self.superseded.is_empty() || self.sight() == Sight::Partial {
+            return &[];
+        }
+        let items = if self.settled.is_empty() { &self.items } else { &self.settled };
+        let opens = |item: &Item| {
+            let Facts { role, results, standing, .. } = &*item.facts;
+            let stands = matches!(standing, Standing::Plain | Standing::Kept);
+            stands && results.is_empty() && matches!(role, Role::User | Role::System)
+        };
+        items.get(..items.iter().take_while(|item| opens(item)).count()).unwrap_or_default()
+    }
+
+    /// Whether nothing was answered yet: a user has just begun.
+    pub fn begins(&self) -> bool {
+        let opening = self.opening();
+        let asked = opening.iter().any(|item| item.facts.role == Role::User);
+        asked && self.settled.is_empty() && opening.len() == self.items.len()
+    }
+
     /// What is settled, as if it were all of a conversation.
     pub fn settled_alone(&self) -> Self {
         Self {
