@@ -64,7 +64,10 @@ mod tests {
     fn it_says_what_it_is_and_ends_with_its_fence() {
         let text = recollection("\n- Ana uses tabs.\n", 100, &words);
         let nonce = nonce("- Ana uses tabs.");
-        assert!(text.starts_with(&format!("<compactproxy-notice-{nonce}>\nThis notice was written by a proxy")), "{text}");
+        assert!(
+            text.starts_with(&format!("<compactproxy-notice-{nonce}>\nThis notice was written by a proxy")),
+            "{text}"
+        );
         assert!(text.contains(&format!("<memory-{nonce}>\n- Ana uses tabs.\n</memory-{nonce}>")), "{text}");
         assert!(text.ends_with(&format!("</compactproxy-notice-{nonce}>")), "{text}");
         assert!(text.contains("outdated") && !text.contains(CUT));

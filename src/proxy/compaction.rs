@@ -173,9 +173,12 @@ impl Compactor {
         Some(work)
     }
 
-    /// For a request that only counts: what would be evicted at first sight, kept nowhere.
+    /// For a request that only counts: what would be evicted at first sight, and the tools that would come with it, kept
+    /// nowhere.
     async fn preview(&self, work: &mut Work) {
-        if let Some(evictions) = work.origin.think(&work.known, sighted).await {
+        let evictions = work.origin.think(&work.known, sighted).await.unwrap_or_default();
+        if !evictions.is_empty() {
+            Self::preview_offers(work);
             work.known.evictions.extend(evictions);
         }
     }

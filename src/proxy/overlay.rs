@@ -144,11 +144,10 @@ impl Compactor {
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
         let mut edits = put_back(conversation, &chain, &rows);
-        let turn = conversation.errand(path) == Errand::Generate
-            && incoming.chains == Beginning::New
-            && incoming.tools == Tools::Offered;
+        let errand = conversation.errand(path);
+        let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
-            self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
+            self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         overlaid.body = self.laid_over(incoming, edits);
@@ -175,13 +174,14 @@ impl Compactor {
         Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root })
     }
 
-    /// The tools that are offered: those that were, or from now on.
+    /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
+    /// those that a turn would have, and begins nothing.
     async fn choose(
         &self,
         overlaid: &mut Overlaid,
         tenant: Tenant,
         (offers, rows): (Offers, &[Overlay]),
-        conversation: &Conversation<'_>,
+        (conversation, errand): (&Conversation<'_>, Errand),
     ) {
         let may = |offered: &Offered| {
             let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
@@ -198,6 +198,10 @@ impl Compactor {
         }
         if offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
+            return;
+        }
+        if errand != Errand::Generate {
+            overlaid.offered = Some(offers.offered);
             return;
         }
         let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
@@ -233,6 +237,13 @@ impl Compactor {
         let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
         let at = removed.filter_map(|digest| chain.iter().position(|other| other == digest)).min()?;
         row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
+    }
+
+    /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
+    pub(super) fn preview_offers(work: &mut Work) {
+        let first = work.known.evictions.is_empty() && work.known.active.is_none();
+        let candidate = work.overlaid.as_ref().and_then(|overlaid| overlaid.candidate.clone());
+        work.begun = candidate.filter(|_| first);
     }
 
     /// Takes the tools into use whose row was written.

@@ -85,7 +85,8 @@ impl Compactor {
     async fn now_remembered(&self, origin: &Origin, settings: &MemorySettings) -> Option<Remembered> {
         let (agent, most, tokens) = (agent(&origin.headers), settings.max_tokens, origin.tokens);
         let file = self.store.memory_file(&origin.tenant, &agent, MemoryPath::Curated).await;
-        let Some(file) = file.inspect_err(|error| tracing::debug!(%error, "a session begins without memory")).ok()? else {
+        let Some(file) = file.inspect_err(|error| tracing::debug!(%error, "a session begins without memory")).ok()?
+        else {
             return Some(Remembered { text: String::new(), tokens: 0 });
         };
         // The vocabulary may have to be loaded.

@@ -126,7 +126,9 @@ fn responses_has_it_in_the_text_of_the_first_user_message_or_the_input() {
                 true,
             ),
             (
-                &format!(r#"[{{"type":"message","role":"user","content":[{{"type":"input_text","text":"u"}}]}},{tools}]"#),
+                &format!(
+                    r#"[{{"type":"message","role":"user","content":[{{"type":"input_text","text":"u"}}]}},{tools}]"#
+                ),
                 &format!(
                     r#"[{{"type":"message","role":"user","content":[{{"type":"input_text","text":"N\n\"1\"\n\nu"}}]}},{tools}]"#
                 ),
