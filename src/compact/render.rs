@@ -5,9 +5,10 @@
 use std::borrow::Cow;
 
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, Sight, SlotKind, Standing};
+use crate::wire::{Conversation, Sight, SlotKind};
 
 use super::binding;
+use super::cuts::is_kept;
 use super::estimate::in_force;
 use super::rows::{Checkpoint, Head, Known, Replacement};
 
@@ -109,9 +110,8 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered
 
 /// The client's own bytes of those of the first `upto` items that no head stands for, each with its comma.
 fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
-    let items = conversation.items.iter().take(upto).enumerate();
-    let kept = items.filter(|(_, item)| item.facts.standing == Standing::Kept);
-    kept.flat_map(|(index, _)| [conversation.raw(index), b","].concat()).collect()
+    let kept = (0..upto).filter(|index| is_kept(conversation, *index));
+    kept.flat_map(|index| [conversation.raw(index), b","].concat()).collect()
 }
 
 /// Puts the head before the edits of what it leaves. Where it is folded into a text that is itself replaced,

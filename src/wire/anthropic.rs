@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde_json::Value;
+
 use super::anthropic_item::is_change;
 use super::conversation::{Conversation, Fields, Role};
 use super::scan::{Member, elements, kind, members, string};
@@ -234,6 +236,20 @@ pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
     let with = format!(r#"{comma}"block_binding":{{"prefix_mismatch_behavior":"drop_block"}}"#);
     let place = span.end.checked_sub(1)?;
     Some(Edit { span: place..place, with: with.into() })
+}
+
+/// Names of the tools to which results in a message refer: those of the provider's own search, and of a client's.
+pub(super) fn referenced_tools(raw: &[u8]) -> Vec<String> {
+    // Nearly no message has any.
+    if memchr::memmem::find(raw, b"\"tool_reference\"").is_none() {
+        return Vec::new();
+    }
+    let message: Value = serde_json::from_slice(raw).unwrap_or_default();
+    let blocks = message.get("content").and_then(Value::as_array);
+    let results = blocks.into_iter().flatten().filter_map(|block| block.get("content"));
+    let parts = results.filter_map(|content| content.get("tool_references").unwrap_or(content).as_array()).flatten();
+    let references = parts.filter(|part| part.get("type").is_some_and(|form| form == "tool_reference"));
+    references.filter_map(|part| Some(part.get("tool_name")?.as_str()?.to_owned())).collect()
 }
 
 /// Stands for the content of a message that had nothing but thinking.

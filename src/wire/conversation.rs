@@ -110,8 +110,8 @@ pub enum Standing {
     Reference,
     /// It asks the provider to compact the history (R11).
     Trigger,
-    /// It sets what the model can do: where the items around it are replaced, it stays, before what stands for
-    /// them (R3, R15).
+    /// It sets what the model can do, or asked for that: where the items around it are replaced, it stays, before what
+    /// stands for them (R3, R15).
     Kept,
 }
 
@@ -225,6 +225,14 @@ impl Conversation<'_> {
         match raw.first() {
             Some(b'{') => std::str::from_utf8(raw).ok().map(str::to_owned),
             _ => unescaped(raw),
+        }
+    }
+
+    /// Names of the tools to which the answer to a search in item `i` refers (A21); none outside Messages.
+    pub fn referenced_tools(&self, i: usize) -> Vec<String> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => Vec::new(),
+            Dialect::Messages => super::anthropic::referenced_tools(self.raw(i)),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use crate::compact::binding;
+use crate::compact::cuts::is_kept;
 use crate::compact::plan::{Actions, Need};
 use crate::compact::render::render;
 use crate::compact::rows::{Checkpoint, Known, Remembered, TextId};
@@ -59,10 +60,11 @@ pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
     let head = turn.known.active.as_deref().and_then(|active| active.head.as_ref());
     let upto = head.map_or(0, |head| head.upto);
     let own = out.items.len() + upto - raw.items.len();
-    assert!(own <= usize::from(head.is_some()), "{own} new messages");
+    let kept = (0..upto).filter(|i| is_kept(&raw, *i)).count();
+    assert!(own <= usize::from(head.is_some()) + kept, "{own} new messages, {kept} of them kept");
     for index in upto..raw.items.len() {
         let sent = out.raw(index + own - upto);
-        let folded = head.filter(|_| own == 0 && index == upto).map(|head| head.text.as_str());
+        let folded = head.filter(|_| own == kept && index == upto).map(|head| head.text.as_str());
         if !replaced(turn, &raw, index) && folded.is_none() {
             assert_eq!(raw.raw(index), sent, "item {index} changed without a row");
         }
