@@ -56,8 +56,9 @@ use writer::Job;
 
 /// A batch is committed within this time or does not count (L5).
 pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
-/// Rows that are not in memory are waited for this long; then the request goes on without them.
-pub const LOOKUP_BOUND: Duration = Duration::from_millis(250);
+/// Rows that are not in memory are waited for this long; then the request goes on without them. Longer than for a
+/// commit: what is known and not found in time breaks the provider's cache, which costs more than the wait.
+pub const LOOKUP_BOUND: Duration = Duration::from_secs(1);
 /// A text is waited for this long.
 pub const TEXT_BOUND: Duration = Duration::from_secs(5);
 /// Closing waits this long for what is queued.
@@ -172,6 +173,10 @@ pub struct Limits {
     pub max_queued_log_bytes: usize,
     /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
     pub max_log_marks: usize,
+    /// [`COMMIT_BOUND`], unless a machine is known to be slower than its users are impatient.
+    pub commit_bound: Duration,
+    /// [`LOOKUP_BOUND`], likewise.
+    pub lookup_bound: Duration,
 }
 
 impl Default for Limits {
@@ -190,6 +195,8 @@ impl Default for Limits {
             max_queued_notes: 4_096,
             max_queued_log_bytes: 16 << 20,
             max_log_marks: 1 << 17,
+            commit_bound: COMMIT_BOUND,
+            lookup_bound: LOOKUP_BOUND,
         }
     }
 }
@@ -274,7 +281,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(answer) => {
                 let loaded = answer.ok()?.ok()?;
                 self.shared.found_in_time();
@@ -299,7 +306,7 @@ impl Store {
         if self.lookups.try_send(query).is_err() {
             return found;
         }
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(Ok(Ok(loaded))) => {
                 self.shared.found_in_time();
                 let mut memory = self.shared.memory();
@@ -345,7 +352,7 @@ impl Store {
         let (reply, mut answer) = oneshot::channel();
         let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };
         self.jobs.try_send(job).map_err(|_| CommitError::Slow)?;
-        match timeout(COMMIT_BOUND, &mut answer).await {
+        match timeout(self.shared.limits.commit_bound, &mut answer).await {
             Ok(answer) => answer.unwrap_or(Err(CommitError::Failed)),
             Err(_) if ticket.give_up() => Err(CommitError::Slow),
             // It was committed in this very moment.
