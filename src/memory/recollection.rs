@@ -37,7 +37,7 @@ fn beginning<'t>(text: &'t str, most: usize, count: &dyn Fn(&str) -> usize) -> &
         tokens <= most
     });
     match fitting.map(str::len).sum::<usize>() {
-        0 => text.get(..text.floor_char_boundary(most)).unwrap_or_default(),
+        0 => (0..=most).rev().find_map(|end| text.get(..end)).unwrap_or_default(),
         end => text.get(..end).unwrap_or_default(),
     }
 }

@@ -26,7 +26,14 @@ struct Fixture {
 }
 
 impl Fixture {
+    /// Waits for the store as long as a loaded machine may take.
     async fn new() -> Self {
+        let patient = Duration::from_secs(60);
+        Self::with(Limits { commit_bound: patient, lookup_bound: patient, ..Limits::default() }).await
+    }
+
+    /// Waits as serving does.
+    async fn impatient() -> Self {
         Self::with(Limits::default()).await
     }
 
