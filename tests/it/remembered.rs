@@ -160,7 +160,7 @@ fn extended(api: Api, body: &Value, items: Vec<Value>) -> Value {
 }
 
 /// The conversation in a body, without the bracket that closes it.
-fn items<'b>(api: Api, body: &'b str) -> &'b str {
+fn items(api: Api, body: &str) -> &str {
     let start = body.find(&format!("\"{}\":[", array(api))).unwrap();
     let end = ["],\"model\"", "],\"instructions\""].iter().find_map(|behind| body.rfind(behind));
     &body[start..end.unwrap()]
