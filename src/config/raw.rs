@@ -161,6 +161,7 @@ tables! {
 
     /// `[memory]`
     MemoryKeys {
+        inject: bool,
         consolidate_gap: Duration,
         max_tokens: NonZeroUsize,
         archive_after: Duration,

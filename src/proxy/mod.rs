@@ -32,6 +32,7 @@ pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
+mod remembered;
 pub mod reply;
 mod rounds;
 pub mod route;

@@ -30,7 +30,7 @@ use crate::wire::{Conversation, Digest, Errand};
 const PREFIX: &str = "compactproxy_";
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
-const SHRINKS: usize = 2;
+pub(super) const SHRINKS: usize = 2;
 /// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
 const MOST_REFUSED: usize = 1_024;
 /// Tools of known agents that read files, by name.
@@ -111,7 +111,7 @@ impl Refused {
         known.insert(conversation);
     }
 
-    fn has(&self, conversation: (Tenant, Digest)) -> bool {
+    pub(super) fn has(&self, conversation: (Tenant, Digest)) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
     }
 }
@@ -144,11 +144,10 @@ impl Compactor {
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
         let mut edits = put_back(conversation, &chain, &rows);
-        let turn = conversation.errand(path) == Errand::Generate
-            && incoming.chains == Beginning::New
-            && incoming.tools == Tools::Offered;
+        let errand = conversation.errand(path);
+        let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
-            self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
+            self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         overlaid.body = self.laid_over(incoming, edits);
@@ -175,13 +174,14 @@ impl Compactor {
         Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root })
     }
 
-    /// The tools that are offered: those that were, or from now on.
+    /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
+    /// those that a turn would have, and begins nothing.
     async fn choose(
         &self,
         overlaid: &mut Overlaid,
         tenant: Tenant,
         (offers, rows): (Offers, &[Overlay]),
-        conversation: &Conversation<'_>,
+        (conversation, errand): (&Conversation<'_>, Errand),
     ) {
         let may = |offered: &Offered| {
             let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
@@ -198,6 +198,10 @@ impl Compactor {
         }
         if offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
+            return;
+        }
+        if errand != Errand::Generate {
+            overlaid.offered = Some(offers.offered);
             return;
         }
         let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
@@ -235,6 +239,13 @@ impl Compactor {
         row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
     }
 
+    /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
+    pub(super) fn preview_offers(work: &mut Work) {
+        let first = work.known.evictions.is_empty() && work.known.active.is_none();
+        let candidate = work.overlaid.as_ref().and_then(|overlaid| overlaid.candidate.clone());
+        work.begun = candidate.filter(|_| first);
+    }
+
     /// Takes the tools into use whose row was written.
     pub(super) async fn begun(&self, work: &mut Work, row: &Overlay) {
         let stored = self.store.overlays(&work.origin.tenant, &[row.digest]).await;
@@ -243,7 +254,8 @@ impl Compactor {
 
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
     pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
-        let added = work.origin.overlaid || work.begun.is_some();
+        let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
+        let added = work.origin.overlaid || work.begun.is_some() || remembered;
         if added {
             self.refused_tools.note((work.origin.tenant, work.origin.root));
         }
@@ -285,7 +297,7 @@ pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlai
     Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }
 
-fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
+pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
     Some(Overlay { digest, kind, body: serde_json::to_string(body).ok()?.into(), least })
 }
 

@@ -75,6 +75,10 @@ impl Compactor {
         if strategies.tools.as_ref().is_some_and(|tools| tools.inject == Inject::Always) {
             return None;
         }
+        // It may be the beginning of a session.
+        if strategies.memory.as_ref().is_some_and(|memory| memory.inject) && !strategies.observe {
+            return None;
+        }
         if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
             return None;
         }

@@ -61,8 +61,10 @@ use writer::Job;
 
 /// A batch is committed within this time or does not count (L5), in the default limits.
 pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
-/// Rows that are not in memory are waited for this long, in the default limits.
-pub const LOOKUP_BOUND: Duration = Duration::from_millis(250);
+/// Rows that are not in memory are waited for this long, in the default limits; then the request goes on without
+/// them. Longer than for a commit: what is known and not found in time breaks the provider's cache, which costs more
+/// than the wait.
+pub const LOOKUP_BOUND: Duration = Duration::from_secs(1);
 /// A text is waited for this long.
 pub const TEXT_BOUND: Duration = Duration::from_secs(5);
 /// Closing waits this long for what is queued.

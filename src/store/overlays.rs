@@ -44,6 +44,8 @@ pub enum OverlayKind {
     Aside,
     /// The id under which the provider has what the client knows by another.
     Alias,
+    /// What memory said when the conversation began. One a digest: the first stays.
+    Memory,
 }
 
 impl OverlayKind {
@@ -52,11 +54,12 @@ impl OverlayKind {
             Self::Offer => 0,
             Self::Aside => 1,
             Self::Alias => 2,
+            Self::Memory => 3,
         }
     }
 
     fn from_code(code: i64) -> Option<Self> {
-        [Self::Offer, Self::Aside, Self::Alias].into_iter().find(|kind| kind.code() == code)
+        [Self::Offer, Self::Aside, Self::Alias, Self::Memory].into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -64,7 +67,7 @@ impl Overlay {
     /// Tells it from others of its kind under the same digest.
     pub(super) fn variant(&self) -> Vec<u8> {
         match self.kind {
-            OverlayKind::Offer | OverlayKind::Alias => Vec::new(),
+            OverlayKind::Offer | OverlayKind::Alias | OverlayKind::Memory => Vec::new(),
             OverlayKind::Aside => {
                 blake3::hash(self.body.as_bytes()).as_bytes().get(..VARIANT).unwrap_or_default().to_vec()
             }

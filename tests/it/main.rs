@@ -35,6 +35,7 @@ mod recall_messages;
 mod recall_responses;
 mod recovery;
 mod refusals;
+mod remembered;
 mod responses;
 mod search_quality;
 mod second_attempts;

@@ -8,7 +8,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_locked_file_costs_the_bound_and_nothing_lands_later() {
-    let f = Fixture::with(Limits::default()).await;
+    let f = Fixture::impatient().await;
     let turns = chain("a", 4);
     let mut outsider = f.outsider().await;
     let lock = outsider.begin_with("BEGIN EXCLUSIVE").await.unwrap();
@@ -28,7 +28,7 @@ async fn a_locked_file_costs_the_bound_and_nothing_lands_later() {
 
 #[tokio::test]
 async fn a_lock_that_stays_degrades_and_then_costs_nothing() {
-    let f = Fixture::with(Limits::default()).await;
+    let f = Fixture::impatient().await;
     let mut outsider = f.outsider().await;
     let lock = outsider.begin_with("BEGIN EXCLUSIVE").await.unwrap();
     let turns = chain("a", 2);

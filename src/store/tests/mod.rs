@@ -29,8 +29,14 @@ struct Fixture {
 }
 
 impl Fixture {
+    /// Waits for the store as long as a loaded machine may take.
     async fn new() -> Self {
         Self::with(patient()).await
+    }
+
+    /// Waits as serving does.
+    async fn impatient() -> Self {
+        Self::with(Limits::default()).await
     }
 
     async fn with(limits: Limits) -> Self {
