@@ -93,8 +93,9 @@ pub struct Overlaid {
     pub candidate: Option<Arc<Offered>>,
     /// Digest of the client's whole history, and its own bytes.
     pub tip: Digest,
-    /// The client's own body, decoded.
+    /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
+    pub permit: Vec<Arc<Permit>>,
     pub least: usize,
 }
 
@@ -142,7 +143,8 @@ impl Compactor {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let rows = self.store.overlays(&identity.tenant, &chain).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
-        let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
+        let permit = incoming.permit.clone();
+        let mut overlaid = Overlaid { tip, client, permit, least, ..Overlaid::default() };
         let mut edits = put_back(conversation, &chain, &rows);
         let turn = conversation.errand(path) == Errand::Generate
             && incoming.chains == Beginning::New

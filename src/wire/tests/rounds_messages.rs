@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Answer, Dialect, Ending};
+use super::super::{Answer, Dialect, Ending, Form};
 use super::*;
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
