@@ -62,6 +62,8 @@ pub(super) struct Rounds {
     place: (Digest, usize),
     answer: Answer,
     results: Vec<Vec<OwnResult>>,
+    /// The client wants one of its tools called.
+    demanding: bool,
     /// What was hidden is no part of what the client has.
     forgotten: bool,
     calls: usize,
@@ -123,6 +125,7 @@ impl Exchange<'_> {
             place: (overlaid.tip, overlaid.least),
             answer: Answer::new(work.origin.dialect, form, offered.names()),
             results: Vec::new(),
+            demanding: false,
             forgotten: false,
             calls: 1,
             tally: Arc::default(),

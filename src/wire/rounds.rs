@@ -17,6 +17,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
+use self::object::Object;
 use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
 
@@ -114,6 +115,30 @@ impl Conversation<'_> {
             Dialect::Chat => chat::may_offer(self, count),
             Dialect::Messages => messages::may_offer(self, count),
             Dialect::Responses => responses::may_offer(self, count),
+        }
+    }
+
+    /// Whether `count` tools that were offered before may stay, so that the prefix which the provider has cached does not
+    /// change for a turn: as [`may_offer`](Self::may_offer), but the choice may be made already. Where it names a tool
+    /// of the client's or none, the proxy's cannot be called; where it asks for any, calling the proxy's is a round like
+    /// others ([`demands_a_call`](Self::demands_a_call)).
+    pub fn may_keep(&self, count: usize) -> bool {
+        match self.dialect {
+            Dialect::Chat => chat::may_keep(self, count),
+            Dialect::Messages => messages::may_keep(self, count),
+            Dialect::Responses => responses::may_keep(self, count),
+        }
+    }
+
+    /// Whether the client wants an answer that calls a tool, whichever: one of its own.
+    pub fn demands_a_call(&self) -> bool {
+        let choice = self.fields.members.iter().find(|(key, _)| key.as_ref() == "tool_choice");
+        let Some((_, span)) = choice else { return false };
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => self.body.get(span.clone()) == Some(b"\"required\""),
+            Dialect::Messages => {
+                Object::read(self.body, span.start).is_some_and(|choice| choice.string("type") == "any")
+            }
         }
     }
 

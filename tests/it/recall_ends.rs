@@ -1,16 +1,18 @@
 //! Answers of several rounds that end early: their client closes, their upstream breaks off.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use compactproxy::demo::answer::Answer;
+use compactproxy::demo::provider::Provider;
 use compactproxy::demo::script::Reply;
 use compactproxy::proxy::Proxy;
+use compactproxy::proxy::budget::{Budget, Permit};
 use http_body_util::BodyExt;
 use serde_json::Value;
 
 use crate::recall::{Had, asked, read, went_on};
 use crate::session_log::PAGE;
-use crate::support::chat::{attempts, pair, parsed, post, send};
+use crate::support::chat::{attempts, changed, pair, parsed, post, send};
 use crate::support::proxy::{Served, open};
 use crate::support::recall::{NEEDLE, own, says, scripted, sections, step};
 use crate::support::wire::{Listener, patiently};
@@ -140,6 +142,44 @@ async fn a_later_round_that_breaks_off_before_anything_was_shown_gives_way_to_th
         let (provider, proxy) = pair(scripted(steps), &sections("")).await;
         let had = read(&post(proxy.proxy_addr, "k", &asked("way", stream)).await);
         assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Without.", 3));
+        assert_eq!(provider.violations(), []);
+    }
+}
+
+#[tokio::test]
+async fn where_the_buffers_are_full_a_turn_ends_as_at_the_limit_of_rounds() {
+    // No room at all, or none for another round.
+    for left in [0, 10_000] {
+        let budget = Arc::new(Mutex::new(None::<Arc<Budget>>));
+        let taken = Arc::new(Mutex::new(None));
+        let (all, take) = (Arc::clone(&budget), Arc::clone(&taken));
+        let steps = vec![step(move |request| {
+            let budget = all.lock().unwrap().clone().unwrap();
+            let mut permit = Permit::empty(&budget);
+            assert!(permit.grow(budget.free() - left));
+            *take.lock().unwrap() = Some(permit);
+            says("Look. ", vec![own(request, 1)])
+        })];
+        let provider = Provider::start(scripted(steps)).await.unwrap();
+        let proxy = changed(parsed(&provider.base_url(), &sections("")), |proxy| {
+            *budget.lock().unwrap() = Some(Arc::clone(&proxy.budget));
+        });
+        let body = asked("full", true);
+        let had = read(&post(proxy.proxy_addr, "k", &body).await);
+        assert_eq!((had.text.as_str(), had.reason.as_str(), had.calls.len()), ("Look. ", "stop", 0));
+        assert_eq!(attempts(&provider).len(), 1);
+        *taken.lock().unwrap() = None;
+        let budget = budget.lock().unwrap().clone().unwrap();
+        patiently("all is given back", async {
+            while budget.used() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        read(&post(proxy.proxy_addr, "k", &went_on(&body, &had)).await);
+        let last = attempts(&provider).pop().unwrap();
+        let sent = String::from_utf8_lossy(&last.body).into_owned();
+        assert_eq!(sent.contains("own_1") && sent.contains("not run"), left > 0, "{sent}");
         assert_eq!(provider.violations(), []);
     }
 }

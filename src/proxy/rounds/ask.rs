@@ -23,14 +23,15 @@ impl Rounds {
     /// The next model call's body: the client's with the rounds behind it. `None`: there is no room for it.
     pub(super) async fn continued(&mut self) -> Option<Intake> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
-        let client = &self.client.as_ref()?.body;
+        let client = self.client.as_ref()?.body.clone();
         let mut permit = Permit::empty(&self.shard.proxy.budget);
         if !self.share.resize(self.held()) || !permit.grow(client.len() + self.added.len()) {
             return None;
         }
-        let conversation = compactor.read(self.dialect, client, self.owner.0).await?;
+        let conversation = compactor.read(self.dialect, &client, self.owner.0).await?;
+        self.demanding = conversation.demands_a_call();
         let edit = conversation.appended(self.added.get(1..)?)?;
-        let body = splice(client, vec![edit]).ok()?.concat().into();
+        let body = splice(&client, vec![edit]).ok()?.concat().into();
         Some(Intake { body, framing: Framing::Length, trailers: None, permit: Arc::new(permit) })
     }
 
@@ -42,7 +43,9 @@ impl Rounds {
             parts.headers.remove(name);
         }
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
-        self.ask(&parts, &intake, Tools::Offered).await
+        // The last round is to bring the call that the client asked for: there are only its own tools to be called.
+        let tools = if self.demanding && self.calls >= self.most_rounds { Tools::Without } else { Tools::Offered };
+        self.ask(&parts, &intake, tools).await
     }
 
     /// The client's own body once more, without tools: nothing of the rounds so far was shown.

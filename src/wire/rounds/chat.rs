@@ -111,12 +111,19 @@ impl Splicer {
 }
 
 pub(super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
+    may_keep(conversation, count)
+        && conversation.fields.members.iter().all(|(key, span)| {
+            let value = conversation.body.get(span.clone()).unwrap_or_default();
+            key.as_ref() != "tool_choice" || matches!(value, b"null" | b"\"auto\"")
+        })
+}
+
+pub(super) fn may_keep(conversation: &Conversation<'_>, count: usize) -> bool {
     let free = conversation.fields.members.iter().all(|(key, span)| {
         let value = conversation.body.get(span.clone()).unwrap_or_default();
         match key.as_ref() {
             "response_format" => value == b"null" || is_text_format(conversation.body, span),
             "n" => matches!(value, b"null" | b"1"),
-            "tool_choice" => matches!(value, b"null" | b"\"auto\""),
             "functions" | "function_call" | "audio" | "prediction" => value == b"null",
             _ => true,
         }

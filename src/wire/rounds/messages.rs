@@ -1,6 +1,7 @@
 //! Rounds of Anthropic Messages.
 
 mod block;
+mod offers;
 mod put_back;
 
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::block::{Block, is_blank};
+pub(super) use self::offers::{added, appended, array, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
 use super::object::{Object, edited, utf8};
 use super::told::{Told, Written};
 use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
-use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
 
 /// Counts of the input, which the client is told of the last round.
@@ -313,56 +314,6 @@ fn numbered(event: &Event, object: &Object<'_>, shown: usize) -> Bytes {
     }
     let edits = Vec::from_iter(object.set("index", shown.to_string()));
     event.with(&edited(event.data(), edits))
-}
-
-pub(super) fn may_offer(conversation: &Conversation<'_>, _count: usize) -> bool {
-    let body = conversation.body;
-    let free = conversation.fields.members.iter().all(|(key, span)| match (key.as_ref(), kind(body, span)) {
-        (_, b'n') => true,
-        ("tool_choice", _) => Object::read(body, span.start).is_some_and(|choice| choice.string("type") == "auto"),
-        ("output_config", _) => Object::read(body, span.start).is_some_and(|config| config.get("format").is_none()),
-        ("output_format" | "thread" | "fallback_credit_token", _) => false,
-        _ => true,
-    });
-    free && tools(conversation).is_some_and(|tools| !tools.is_empty())
-}
-
-/// Where the client's tools stand.
-fn tools(conversation: &Conversation<'_>) -> Option<Vec<std::ops::Range<usize>>> {
-    elements(conversation.body, array(conversation, "tools")?.start).ok()
-}
-
-/// Where the array `key` of the request stands.
-pub(super) fn array(conversation: &Conversation<'_>, key: &str) -> Option<std::ops::Range<usize>> {
-    let (_, span) = conversation.fields.members.iter().find(|(name, _)| name.as_ref() == key)?;
-    Some(span.clone()).filter(|span| kind(conversation.body, span) == b'[')
-}
-
-pub(super) fn declared(conversation: &Conversation<'_>) -> Vec<String> {
-    let spans = tools(conversation).unwrap_or_default();
-    let read = spans.iter().filter_map(|span| Object::read(conversation.body, span.start));
-    read.map(|tool| tool.string("name").into_owned()).filter(|name| !name.is_empty()).collect()
-}
-
-pub(super) fn offer(conversation: &Conversation<'_>, offers: &[Offer]) -> Option<Edit> {
-    let defined = offers.iter().map(|offer| {
-        let (name, description) = (quoted(&offer.name), quoted(&offer.description));
-        format!(r#"{{"name":{name},"description":{description},"input_schema":{}}}"#, offer.parameters)
-    });
-    added(conversation, "tools", &defined.collect::<Vec<_>>().join(","))
-}
-
-/// The edit that puts `elements` behind those of the array `key` of the request.
-pub(super) fn added(conversation: &Conversation<'_>, key: &str, more: &str) -> Option<Edit> {
-    let span = array(conversation, key)?;
-    let spans = elements(conversation.body, span.start).ok()?;
-    let end = spans.last().map_or(span.start + 1, |last| last.end);
-    let comma = if spans.is_empty() || more.is_empty() { "" } else { "," };
-    Some(Edit { span: end..end, with: format!("{comma}{more}").into() })
-}
-
-pub(super) fn appended(conversation: &Conversation<'_>, items: &[u8]) -> Option<Edit> {
-    added(conversation, "messages", &utf8(items))
 }
 
 /// One message with the results of all calls (A1 to A3).

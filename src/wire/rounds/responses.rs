@@ -1,5 +1,6 @@
 //! Rounds of OpenAI Responses.
 
+mod items;
 mod offers;
 mod put_back;
 
@@ -7,7 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(super) use self::offers::{appended, declared, may_offer, offer};
+pub(super) use self::items::results;
+use self::items::{counts, is_call, is_kept_by_provider, is_reasoning, outputs, texts, without_id};
+pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
@@ -354,63 +357,6 @@ impl Splicer {
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         self.told.aside(results, Written { whole: outputs, beside: outputs })
     }
-}
-
-/// Whether a client's tool is called by an item of this type.
-pub(super) fn is_call(form: &str) -> bool {
-    form.ends_with("_call")
-}
-
-/// What the model said in an item.
-pub(super) fn texts(item: &Object<'_>) -> Vec<String> {
-    if item.get("content").is_some_and(|span| item.text.get(span.start) == Some(&b'"')) {
-        return vec![item.string("content").into_owned()];
-    }
-    let parts = if item.string("type") == "reasoning" { Vec::new() } else { item.elements("content") };
-    let parts = parts.iter().filter_map(|part| Object::read(item.text, part.start));
-    parts.flat_map(|part| ["text", "refusal"].map(|key| part.string(key).into_owned())).collect()
-}
-
-/// Output tokens, and of them reasoning.
-fn counts(response: &Object<'_>) -> (u64, u64) {
-    let Some(usage) = response.object("usage") else { return (0, 0) };
-    let reasoning = usage.object("output_tokens_details").and_then(|details| details.number("reasoning_tokens"));
-    (usage.number("output_tokens").unwrap_or(0), reasoning.unwrap_or(0))
-}
-
-fn is_reasoning(item: &[u8]) -> bool {
-    Object::read(item, 0).is_some_and(|item| item.string("type") == "reasoning")
-}
-
-/// Whether an item is reasoning of which only the id is there.
-fn is_kept_by_provider(item: &[u8]) -> bool {
-    let item = Object::read(item, 0);
-    item.is_some_and(|item| {
-        item.string("type") == "reasoning"
-            && item.get("encrypted_content").is_none()
-            && item.elements("content").is_empty()
-    })
-}
-
-/// A message or call without the id that ties it to its reasoning.
-pub(super) fn without_id(raw: &Bytes) -> Bytes {
-    let item = Object::read(raw, 0);
-    let tied = item.filter(|item| matches!(&*item.string("type"), "message" | "function_call" | "custom_tool_call"));
-    edited(raw, Vec::from_iter(tied.and_then(|item| item.without("id"))))
-}
-
-pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
-    outputs(calls, results).into()
-}
-
-/// One item a call (R1).
-fn outputs(calls: &[OwnCall], results: &[OwnResult]) -> String {
-    let item = |(call, result): (&OwnCall, &OwnResult)| {
-        let text = if result.text.is_empty() { "(nothing)" } else { &result.text };
-        let (id, text) = (quoted(&call.id), quoted(text));
-        format!(r#"{{"type":"function_call_output","call_id":{id},"output":{text}}}"#)
-    };
-    calls.iter().zip(results).map(item).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
