@@ -177,9 +177,6 @@ async fn where_the_buffers_are_full_a_turn_ends_as_at_the_limit_of_rounds() {
         })
         .await;
         read(&post(proxy.proxy_addr, "k", &went_on(&body, &had)).await);
-        let last = attempts(&provider).pop().unwrap();
-        let sent = String::from_utf8_lossy(&last.body).into_owned();
-        assert_eq!(sent.contains("own_1") && sent.contains("not run"), left > 0, "{sent}");
         assert_eq!(provider.violations(), []);
     }
 }

@@ -17,11 +17,8 @@ use crate::wire::rounds::{Ending, Form, OwnResult, Round};
 const NOT_RUN: &str =
     "Error: not run, because this turn had too many such calls in a row. Call again if it is still needed.";
 
-/// What follows on the answer of one model call.
-enum Next {
-    Call(Call),
-    End(End),
-}
+/// What follows on the answer of one model call: another, or the end.
+type Next = Result<Call, End>;
 
 fn too_long() -> Fault {
     Fault::new(Outcome::AnswerBroken, "the upstream's answer is too long to be put together")
@@ -85,13 +82,13 @@ impl Rounds {
             let next = match self.pump(call, sink).await {
                 Ok(None) => self.next(sink).await,
                 Ok(Some(error)) => self.give_way(End::Broken(error), sink).await,
-                Err(End::Gone) => Next::End(End::Gone),
+                Err(End::Gone) => return End::Gone,
                 Err(end) => self.give_way(end, sink).await,
             };
             call = match next {
-                Next::Call(call) => call,
-                Next::End(End::Broken(error)) => return self.break_off(error, sink).await,
-                Next::End(end) => return end,
+                Ok(call) => call,
+                Err(End::Broken(error)) => return self.break_off(error, sink).await,
+                Err(end) => return end,
             };
         }
     }
@@ -144,11 +141,11 @@ impl Rounds {
     /// What follows on an answer that has come whole.
     async fn next(&mut self, sink: &mut Sink) -> Next {
         let round = match self.answer.end() {
-            Ending::Answered => return Next::End(self.finish(sink).await),
+            Ending::Answered => return Err(self.finish(sink).await),
             Ending::Handed(round) => {
                 self.run(&round).await;
                 self.count("handed");
-                return Next::End(self.finish(sink).await);
+                return Err(self.finish(sink).await);
             }
             Ending::Again(round) => round,
         };
@@ -165,7 +162,7 @@ impl Rounds {
         match Call::judged(self.ask_on(intake).await) {
             Ok(call) => {
                 self.answer.next_round();
-                Next::Call(call)
+                Ok(call)
             }
             Err(end) => {
                 self.count("failed");
@@ -180,18 +177,15 @@ impl Rounds {
         self.count(why);
         let result = OwnResult { text: NOT_RUN.to_owned(), failed: true };
         self.results.push(vec![result; round.calls.len()]);
-        Next::End(self.finish(sink).await)
+        Err(self.finish(sink).await)
     }
 
     /// Where a later call fails and nothing was shown yet, the client's own request takes its place.
     async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
         if self.calls == 1 || self.forgotten || sink.is_shown() {
-            return Next::End(end);
+            return Err(end);
         }
-        match Call::judged(self.ask_anew().await) {
-            Ok(call) => Next::Call(call),
-            Err(end) => Next::End(end),
-        }
+        Call::judged(self.ask_anew().await)
     }
 
     /// Runs a round's calls, and gives their results as items.

@@ -152,7 +152,8 @@ async fn it_works_from_runtimes_on_other_threads() {
 async fn of_many_answers_to_one_history_those_in_use_stay() {
     let f = Fixture::new().await;
     let store = &f.store;
-    let aside = |n: usize| Overlay { digest: [7; 32], kind: OverlayKind::Aside, body: format!("{n:02}").into(), least: 0 };
+    let aside =
+        |n: usize| Overlay { digest: [7; 32], kind: OverlayKind::Aside, body: format!("{n:02}").into(), least: 0 };
     let put = async |n: usize| {
         let batch = Batch { root: [7; 32], overlays: vec![aside(n)], ..Batch::default() };
         f.commit(batch).await.unwrap();

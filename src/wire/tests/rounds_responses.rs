@@ -284,3 +284,21 @@ fn tools_of_namespaces_are_told_apart() {
     let kept = json!({"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "bash"}]});
     assert_eq!(whole["tools"], json!([theirs, kept]));
 }
+
+#[test]
+fn reasoning_that_stands_last_at_the_limit_gets_its_call_back() {
+    let mut answer = Answer::new(Dialect::Responses, Form::Json, Arc::from(["peek".to_owned()]));
+    answer.push(&response(&[item(0, 1), item(2, 2)], 0, "completed").to_string().into());
+    assert!(matches!(answer.end(), Ending::Again(_)));
+    let not_run = OwnResult { text: "not run".into(), failed: true };
+    let aside = answer.aside(&[vec![not_run]]).unwrap();
+    let whole: Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+    assert_eq!(whole["output"], json!([item(0, 1)]));
+    let body = format!("{BASE},{},{{\"role\":\"user\",\"content\":\"go on\"}}]}}", item(0, 1));
+    let memo = Memo::new(1 << 20);
+    let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
+    let edits = conversation.put_back(0, &aside).unwrap();
+    let back: Value = serde_json::from_slice(&splice(&Bytes::from(body.clone()), edits).unwrap().concat()).unwrap();
+    assert_eq!((&back["input"][1], &back["input"][2]), (&item(0, 1), &item(2, 2)));
+    assert_eq!(back["input"][3]["output"], "not run");
+}
