@@ -2,6 +2,7 @@
 
 pub mod agent;
 mod askers;
+mod asides;
 mod attempts;
 mod bindings;
 pub mod body;

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::asides::Places;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
+use super::identity::Names;
 use super::origin::{Incoming, Readers, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
@@ -91,10 +93,11 @@ pub struct Overlaid {
     pub offered: Option<Arc<Offered>>,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
-    /// Digest of the client's whole history, and its own bytes.
+    /// Under which digest what the client will not see of the answer is kept.
     pub tip: Digest,
-    /// The client's own body, decoded.
+    /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
+    pub permit: Vec<Arc<Permit>>,
     pub least: usize,
 }
 
@@ -135,15 +138,17 @@ impl Compactor {
         if strategies.observe {
             return None;
         }
-        let (root, tip) = (conversation.items.first()?.chain, conversation.items.last()?.chain);
+        let root = conversation.items.first()?.chain;
         if self.refused_tools.has((identity.tenant, root)) {
             return None;
         }
-        let chain: Vec<Digest> = conversation.chain().copied().collect();
-        let rows = self.store.overlays(&identity.tenant, &chain).await;
+        let places = Places::of(&self.store, Names::of_headers(headers), identity, conversation);
+        let rows = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
-        let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
-        let mut edits = put_back(conversation, &chain, &rows);
+        let permit = incoming.permit.clone();
+        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, ..Overlaid::default() };
+        let (mut edits, used) = places.put_back(conversation, &rows);
+        used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
         let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
@@ -171,7 +176,8 @@ impl Compactor {
             Inject::Auto => Offered::of(std::iter::once(Tool::ReadEvicted), &declared),
             Inject::Always => Offered::of(enabled.tools(), &declared),
         };
-        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root })
+        let rounds = settings.max_rounds;
+        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root, rounds })
     }
 
     /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
@@ -183,12 +189,13 @@ impl Compactor {
         (offers, rows): (Offers, &[Overlay]),
         (conversation, errand): (&Conversation<'_>, Errand),
     ) {
-        let may = |offered: &Offered| {
-            let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
-            conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own)
-        };
+        let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
+        let may = |offered: &Offered| conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own);
         if let Some(frozen) = frozen(rows) {
-            overlaid.offered = Some(frozen).filter(|frozen| may(frozen)).map(Arc::new);
+            // A choice that is made for one turn is no reason to break with the provider's cache.
+            let stays = conversation.may_keep(frozen.tools.len()) && !frozen.tools.iter().any(own);
+            let turns = conversation.demands_a_call().then_some(offers.rounds);
+            overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
         // Signed thinking is bound to the tools before it.
@@ -279,6 +286,8 @@ struct Offers {
     offered: Arc<Offered>,
     declared: Vec<String>,
     root: Digest,
+    /// Model calls of one answer at most.
+    rounds: usize,
 }
 
 /// The client's own tool that reads files.
@@ -305,20 +314,4 @@ pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, leas
 fn frozen(rows: &[Overlay]) -> Option<Offered> {
     let row = rows.iter().find(|row| row.kind == OverlayKind::Offer)?;
     serde_json::from_str(&row.body).ok()
-}
-
-/// The edits that put back what the client never saw of earlier answers.
-fn put_back(conversation: &Conversation<'_>, chain: &[Digest], rows: &[Overlay]) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    let mut done = None;
-    for row in rows.iter().filter(|row| row.kind == OverlayKind::Aside) {
-        let tip = chain.iter().position(|digest| *digest == row.digest);
-        let Some(tip) = tip.filter(|tip| done != Some(*tip)) else { continue };
-        let Ok(aside) = serde_json::from_str::<Aside>(&row.body) else { continue };
-        if let Some(more) = conversation.put_back(tip, &aside) {
-            edits.extend(more);
-            done = Some(tip);
-        }
-    }
-    edits
 }

@@ -115,7 +115,8 @@ impl Exchange<'_> {
         let Seen { recorder, ticket } = seen;
         let journal = self.shard.proxy.compactor.as_ref().and_then(|compactor| compactor.journal.as_ref());
         let listener = journal.zip(ticket).zip(self.dialect);
-        let listener = listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect));
+        let listener =
+            listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect, &self.shard.proxy.budget));
         if recorder.is_none() && listener.is_none() {
             return None;
         }

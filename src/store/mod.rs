@@ -286,6 +286,14 @@ impl Store {
         }
     }
 
+    /// An aside is in use: where there are many under its digest, others go first.
+    pub fn used_overlay(&self, tenant: &Tenant, overlay: &Overlay) {
+        if self.shared.memory().note_overlay(tenant, overlay) {
+            let (digest, variant) = (overlay.digest, overlay.variant());
+            self.note(Note::Used { tenant: *tenant, digest, variant });
+        }
+    }
+
     /// Whether any conversation may have an overlay.
     pub fn may_overlay(&self) -> bool {
         self.shared.memory().may_overlay()

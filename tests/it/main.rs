@@ -31,6 +31,8 @@ mod messages;
 mod outcomes;
 mod reader;
 mod recall;
+mod recall_apart;
+mod recall_ends;
 mod recall_messages;
 mod recall_responses;
 mod recovery;

@@ -12,7 +12,7 @@ use crate::support::chat::{parsed, post, with};
 use crate::support::proxy::{Served, open};
 
 const ALL_ON: &str = "[tool_result_eviction]\n[compaction]\n[sessions]\n";
-const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
+pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
 
 /// The program over a store of its own.
 struct Stand {
