@@ -17,6 +17,7 @@ use super::origin::{Incoming, Readers, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
+use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
@@ -91,6 +92,8 @@ pub struct Overlaid {
     pub offered: Option<Arc<Offered>>,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
+    /// Signed thinking of the history is bound to the tools before it: the candidate has to wait for a cut that leaves none.
+    pub bound: bool,
     /// Digest of the client's whole history, and its own bytes.
     pub tip: Digest,
     /// The client's own body, decoded.
@@ -191,12 +194,11 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|frozen| may(frozen)).map(Arc::new);
             return;
         }
-        // Signed thinking is bound to the tools before it.
-        let bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
-        if bound || !may(&offers.offered) || self.store.health() != Health::Up {
+        if !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
-        if offers.inject == Inject::Auto {
+        overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
+        if overlaid.bound || offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
             return;
         }
@@ -222,17 +224,27 @@ impl Compactor {
 
     /// The row with which tools begin to be offered, where this request is the first that removes something, or breaks
     /// with the provider's cache anyway.
-    pub(super) fn begin_offers(&self, work: &Work, proposal: &Proposal, chain: &[Digest]) -> Option<Overlay> {
+    pub(super) fn begin_offers(
+        &self,
+        work: &Work,
+        proposal: &Proposal,
+        conversation: &Conversation<'_>,
+    ) -> Option<Overlay> {
         let overlaid = work.overlaid.as_ref()?;
         let candidate = overlaid.candidate.as_ref()?;
         let first = work.known.evictions.is_empty() && work.known.active.is_none();
-        if !first && proposal.checkpoint.is_none() {
+        let due = match &proposal.checkpoint {
+            Some((_, checkpoint)) => !overlaid.bound || leaves_none(conversation, checkpoint),
+            None => first && !overlaid.bound,
+        };
+        if !due {
             return None;
         }
+        let mut chain = conversation.chain();
         let evicted = proposal.evictions.iter().map(|(digest, _)| digest);
         let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
-        let at = removed.filter_map(|digest| chain.iter().position(|other| other == digest)).min()?;
-        row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
+        let removed: HashSet<&Digest> = removed.collect();
+        row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
     }
 
     /// Takes the tools into use whose row was written.
@@ -280,7 +292,7 @@ pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlai
     let offered = overlaid.and_then(|overlaid| match known_before {
         // What follows a first removal names no tool that may not come.
         true => overlaid.offered.as_ref(),
-        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref()),
+        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref().filter(|_| !overlaid.bound)),
     });
     Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }

@@ -12,7 +12,7 @@ import messages_session as agent
 from checks import attempt, check, conclude
 from messages_session import Session, play
 from stand import WINDOW, Provider, Proxy, write_config
-from verdict import account, compacted, dies, finished, rule_stood, unseen
+from verdict import account, compacted, dies, finished, recalled, rule_stood, unseen
 
 STEPS = 24
 THINKING = 1_024  # tokens
@@ -65,6 +65,8 @@ def main(folder):
     requests, total = provider.record()
     for session in planned + unforeseen:
         rule_stood(session, requests)
+    for session in planned:
+        recalled(session, session.model, STEPS, requests)
     unseen(planned, unforeseen, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     account(planned + unforeseen, total)

@@ -45,6 +45,10 @@ max_output_chars = 1_000
 reserved_tokens = 2_000
 keep_tokens = 2_500
 
+[tools]
+
+[sessions]
+
 [[window]]
 model = "planned*"
 total = {window}
