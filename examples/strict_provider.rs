@@ -39,8 +39,9 @@ const PAIR_EVERY: usize = 5;
 const PRINTED_LINES: usize = 150;
 /// Every so many steps a result is large and holds a code word, from this step on; so many steps later the model says it.
 const LARGE: (usize, usize, usize) = (6, 2, 3);
-/// Lines of a large result before the code word, and behind it.
-const LARGE_LINES: usize = 250;
+/// Lines of about 50 bytes that a shell command prints before the code word, and behind it: Codex itself cuts what has more
+/// than 10,000 bytes.
+const LARGE_LINES: usize = 85;
 /// Functions in a long argument, about 400 bytes each.
 const LONG_FUNCTIONS: usize = 16;
 
@@ -127,21 +128,22 @@ fn answer(request: &ModelRequest, steps: usize) -> Answer {
     if wants_summary(request) {
         return Answer::text(tag(step.saturating_sub(1), 0));
     }
-    if step >= steps {
-        return Answer::text(FINAL);
-    }
     let hand = Hand::of(request);
-    let mut said = format!("Step {step} of {steps}.");
+    let last = step >= steps;
+    let mut said = if last { FINAL.to_owned() } else { format!("Step {step} of {steps}.") };
     match recalls(request, step) {
         Some((_, Sight::Seen(word))) => said = format!("{said} The {word}."),
         Some((Way::Alone, Sight::Away(call))) => return Answer { calls: vec![call], ..Answer::default() },
         Some((Way::AfterText, Sight::Away(call))) => {
             return Answer { calls: vec![call], ..Answer::text("I look it up. ") };
         }
-        Some((Way::Beside, Sight::Away(call))) => {
+        Some((Way::Beside, Sight::Away(call))) if !last => {
             return Answer { calls: vec![call, hand.call(step, 0)], ..Answer::text(said) };
         }
-        Some((_, Sight::Gone)) | None => {}
+        Some((_, Sight::Away(_) | Sight::Gone)) | None => {}
+    }
+    if last {
+        return Answer::text(said);
     }
     if step % ASKS_EVERY == ASKS_EVERY - 1 && hand == Hand::Run {
         return Answer::text(format!("Done up to {}. Shall I go on? {said}", tag(step, 0)));

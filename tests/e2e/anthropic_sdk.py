@@ -66,7 +66,8 @@ def main(folder):
     for session in planned + unforeseen:
         rule_stood(session, requests)
     for session in planned:
-        recalled(session, session.model, STEPS, requests)
+        # Signed thinking is bound to the tools before it: none is offered before a first cut leaves none.
+        recalled(session, session.model, STEPS, requests, excused=("st002c000",) if session.thinking else ())
     unseen(planned, unforeseen, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     account(planned + unforeseen, total)

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 suites=("$@")
-[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk codex mcp_client)
+[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk openai_agents codex mcp_client)
 limit_seconds=${COMPACTPROXY_E2E_SECONDS:-120}  # for each suite
 build=${COMPACTPROXY_BUILD:-target/release}
 

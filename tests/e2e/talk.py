@@ -1,5 +1,6 @@
 """What all conversations of the suite have in common, whatever API they speak."""
 
+import hashlib
 import json
 import random
 import re
@@ -68,7 +69,7 @@ def declared(name):
 
 def code_word(tag):
     """What only the large result of this step says, in its middle."""
-    return f"{random.Random(tag).randrange(16**8):08x}"
+    return hashlib.md5(f"{int(tag[2:5])}\n".encode()).hexdigest()[:8]  # as a shell makes it
 
 
 def go_on(text):
