@@ -247,6 +247,13 @@ impl Compactor {
         row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
     }
 
+    /// The row with which tools are offered from the next request on, where recovery is what removes something. The second
+    /// attempt itself gets none: there is no third one to take them out again.
+    pub(super) fn offers_later(&self, work: &Work, at: Digest) -> Option<Overlay> {
+        let overlaid = work.overlaid.as_ref().filter(|overlaid| !overlaid.bound && work.begun.is_none())?;
+        row(OverlayKind::Offer, at, &**overlaid.candidate.as_ref()?, overlaid.least)
+    }
+
     /// Takes the tools into use whose row was written.
     pub(super) async fn begun(&self, work: &mut Work, row: &Overlay) {
         let stored = self.store.overlays(&work.origin.tenant, &[row.digest]).await;

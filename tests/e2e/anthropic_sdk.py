@@ -16,6 +16,7 @@ from verdict import account, compacted, dies, finished, recalled, rule_stood, un
 
 STEPS = 24
 THINKING = 1_024  # tokens
+EARLY = ("st002c000", "st008c000")  # steps before the first cut of a session with thinking
 
 # How a conversation is held: the call, and what it may think.
 WAYS = {
@@ -67,7 +68,7 @@ def main(folder):
         rule_stood(session, requests)
     for session in planned:
         # Signed thinking is bound to the tools before it: none is offered before a first cut leaves none.
-        recalled(session, session.model, STEPS, requests, excused=("st002c000",) if session.thinking else ())
+        recalled(session, session.model, STEPS, requests, excused=EARLY if session.thinking else ())
     unseen(planned, unforeseen, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     account(planned + unforeseen, total)

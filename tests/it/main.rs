@@ -32,6 +32,7 @@ mod outcomes;
 mod reader;
 mod recall;
 mod recall_messages;
+mod recall_offers;
 mod recall_responses;
 mod recovery;
 mod refusals;
