@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::rows::{Change, Head, Level, Replacement};
+use super::{Checkpoint, leaves_none};
 use crate::compact::budget::Window;
 use crate::compact::model::strategies;
 use crate::compact::model::world::{Provider, Tells, Turn, World};
-use super::super::rows::{Change, Head, Level, Replacement};
-use super::{Checkpoint, leaves_none};
 use crate::wire::Dialect;
 use crate::wire::memo::Memo;
 
