@@ -320,7 +320,7 @@ impl Compactor {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
-        let offer = self.begin_offers(work, &proposal, chain);
+        let offer = self.begin_offers(work, &proposal, conversation);
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
             work.tokens = tokens;

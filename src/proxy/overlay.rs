@@ -19,6 +19,7 @@ use super::origin::{Incoming, Readers, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
+use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
@@ -93,6 +94,8 @@ pub struct Overlaid {
     pub offered: Option<Arc<Offered>>,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
+    /// Signed thinking of the history is bound to the tools before it: the candidate has to wait for a cut that leaves none.
+    pub bound: bool,
     /// Under which digest what the client will not see of the answer is kept.
     pub tip: Digest,
     /// The client's own body, decoded, with its share of the buffer cap.
@@ -198,12 +201,11 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        // Signed thinking is bound to the tools before it.
-        let bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
-        if bound || !may(&offers.offered) || self.store.health() != Health::Up {
+        if !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
-        if offers.inject == Inject::Auto {
+        overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
+        if overlaid.bound || offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
             return;
         }
@@ -233,17 +235,34 @@ impl Compactor {
 
     /// The row with which tools begin to be offered, where this request is the first that removes something, or breaks
     /// with the provider's cache anyway.
-    pub(super) fn begin_offers(&self, work: &Work, proposal: &Proposal, chain: &[Digest]) -> Option<Overlay> {
+    pub(super) fn begin_offers(
+        &self,
+        work: &Work,
+        proposal: &Proposal,
+        conversation: &Conversation<'_>,
+    ) -> Option<Overlay> {
         let overlaid = work.overlaid.as_ref()?;
         let candidate = overlaid.candidate.as_ref()?;
         let first = work.known.evictions.is_empty() && work.known.active.is_none();
-        if !first && proposal.checkpoint.is_none() {
+        let due = match &proposal.checkpoint {
+            Some((_, checkpoint)) => !overlaid.bound || leaves_none(conversation, checkpoint),
+            None => first && !overlaid.bound,
+        };
+        if !due {
             return None;
         }
+        let mut chain = conversation.chain();
         let evicted = proposal.evictions.iter().map(|(digest, _)| digest);
         let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
-        let at = removed.filter_map(|digest| chain.iter().position(|other| other == digest)).min()?;
-        row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
+        let removed: HashSet<&Digest> = removed.collect();
+        row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
+    }
+
+    /// The row with which tools are offered from the next request on, where recovery is what removes something. The second
+    /// attempt itself gets none: there is no third one to take them out again.
+    pub(super) fn offers_later(&self, work: &Work, at: Digest) -> Option<Overlay> {
+        let overlaid = work.overlaid.as_ref().filter(|overlaid| !overlaid.bound && work.begun.is_none())?;
+        row(OverlayKind::Offer, at, &**overlaid.candidate.as_ref()?, overlaid.least)
     }
 
     /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
@@ -301,7 +320,7 @@ pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlai
     let offered = overlaid.and_then(|overlaid| match known_before {
         // What follows a first removal names no tool that may not come.
         true => overlaid.offered.as_ref(),
-        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref()),
+        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref().filter(|_| !overlaid.bound)),
     });
     Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }

@@ -163,7 +163,8 @@ impl Compactor {
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
         let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
         let texts = rung.texts.clone();
-        let batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
+        let overlays = self.offers_later(work, digest).into_iter().collect();
+        let batch = Batch { root: origin.root, texts, checkpoint, overlays, ..Batch::default() };
         if self.commit(&origin, batch.clone()).await.is_err() {
             self.store.hold_in_memory(&origin.tenant, &batch);
         }

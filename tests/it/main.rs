@@ -34,6 +34,7 @@ mod recall;
 mod recall_apart;
 mod recall_ends;
 mod recall_messages;
+mod recall_offers;
 mod recall_responses;
 mod recovery;
 mod refusals;
