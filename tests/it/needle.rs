@@ -12,15 +12,12 @@ use self::case::{Missed, run};
 use self::ways::Way;
 use crate::support::dialects::ALL;
 
-/// Conversations of each dialect on each way.
-const CASES: u64 = 2;
-
 /// Every conversation of one way. Fails with a table of what was not found.
 async fn all_found(way: Way) {
     let mut missed: Vec<Missed> = Vec::new();
     for dialect in ALL {
         let mut removed = 0;
-        for seed in 0..CASES {
+        for seed in 0..way.cases() {
             let found = run(dialect, way, 1 + seed + 100 * way as u64).await;
             removed += found.removed;
             missed.extend(found.missed);

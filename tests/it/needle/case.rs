@@ -65,7 +65,7 @@ impl<'d> Stand<'d> {
         let provider = Provider::start(provider(&hunt)).await.unwrap();
         provider.set_limit(way.limit());
         let (state, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let sections = way.sections(files.path().to_str().unwrap(), dice.from(1_200, 2_000));
+        let sections = way.sections(files.path().to_str().unwrap(), way.page_chars(dice));
         let mut stand = Self { dialect, hunt, provider, proxy: None, state, files, sections };
         stand.start();
         stand
@@ -219,5 +219,11 @@ fn holds(text: &str, needle: &Needle, raw: &[String]) -> bool {
 fn parting(one: &str, other: &str) -> String {
     let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
     let from = |text: &str| text.chars().skip(same.saturating_sub(40)).take(160).collect::<String>();
-    format!("of {} and {} characters {same} are the same: {:?} | {:?}", one.chars().count(), other.chars().count(), from(one), from(other))
+    format!(
+        "of {} and {} characters {same} are the same: {:?} | {:?}",
+        one.chars().count(),
+        other.chars().count(),
+        from(one),
+        from(other)
+    )
 }

@@ -125,7 +125,8 @@ impl Writer<'_> {
         self.mark_in(&written, Place::Argument, first);
         self.history.items.extend(said);
         let results: Vec<Vec<String>> = (0..ids.len()).map(|n| self.result(step, n)).collect();
-        let results: Vec<(&str, &[String])> = ids.iter().zip(&results).map(|(id, parts)| (id.as_str(), parts.as_slice())).collect();
+        let results: Vec<(&str, &[String])> =
+            ids.iter().zip(&results).map(|(id, parts)| (id.as_str(), parts.as_slice())).collect();
         let items = self.dialect.results(&results);
         let first = self.history.items.len();
         for (n, (_, parts)) in results.iter().enumerate() {
@@ -169,17 +170,40 @@ impl Writer<'_> {
         let at = self.dice.from(0, length);
         let text = format!("{} {mark} {}", self.filler(kind, at), self.filler(kind, length - at));
         match kind {
-            Kind::Json => (mark, json!({"ok": true, "rows": [text, null, 1.50], "more": {"text": "é\u{301}"}}).to_string()),
+            Kind::Json => {
+                (mark, json!({"ok": true, "rows": [text, null, 1.50], "more": {"text": "é\u{301}"}}).to_string())
+            }
             _ => (mark, text),
         }
     }
 
     fn filler(&mut self, kind: Kind, chars: usize) -> String {
         const WORDS: [&str; 12] = [
-            "river", "stone", "\"quoted\"", "path\\to", "light", "{brace}", "tab\tbed", "<tag>", "north", "seven", "a", "glass.rs:17",
+            "river",
+            "stone",
+            "\"quoted\"",
+            "path\\to",
+            "light",
+            "{brace}",
+            "tab\tbed",
+            "<tag>",
+            "north",
+            "seven",
+            "a",
+            "glass.rs:17",
         ];
-        const FOREIGN: [&str; 10] =
-            ["川の流れ", "数据库", "👩\u{200d}👩\u{200d}👧", "e\u{301}te\u{301}", "مرحبا", "Straße", "👍🏽", "\u{feff}", "ไทย", "한국어"];
+        const FOREIGN: [&str; 10] = [
+            "川の流れ",
+            "数据库",
+            "👩\u{200d}👩\u{200d}👧",
+            "e\u{301}te\u{301}",
+            "مرحبا",
+            "Straße",
+            "👍🏽",
+            "\u{feff}",
+            "ไทย",
+            "한국어",
+        ];
         let mut text = String::new();
         let mut left = chars;
         while left > 0 {

@@ -26,7 +26,11 @@ pub enum Wanted {
     /// Page by page.
     Whole(Reading),
     /// By these patterns, all at once; what was found.
-    Marks { id: String, marks: Vec<String>, found: Option<Vec<String>> },
+    Marks {
+        id: String,
+        marks: Vec<String>,
+        found: Option<Vec<String>>,
+    },
     Failed(String),
 }
 
@@ -106,6 +110,7 @@ fn result(request: &ModelRequest, id: &str) -> Option<String> {
     let of = |value: &Value| ["tool_call_id", "call_id", "tool_use_id"].iter().any(|key| value[*key] == id);
     let text = |value: &Value| value["output"].as_str().or_else(|| value["content"].as_str()).map(str::to_owned);
     let items = request.messages().iter().rev().take(1 + MOST_CALLS);
-    let mut values = items.flat_map(|item| std::iter::once(item).chain(item["content"].as_array().into_iter().flatten()));
+    let mut values =
+        items.flat_map(|item| std::iter::once(item).chain(item["content"].as_array().into_iter().flatten()));
     values.find_map(|value| text(value).filter(|_| of(value)))
 }

@@ -78,9 +78,7 @@ impl Stand<'_> {
 
     /// The whole text, and the same again in pages of lines and of characters, as pointers propose them.
     pub async fn by_url(&self, id: &str) -> Text {
-        let at = async |query: &str| {
-            get(self.proxy().proxy_addr, &format!("/_compactproxy/evicted/{id}{query}")).await
-        };
+        let at = async |query: &str| get(self.proxy().proxy_addr, &format!("/_compactproxy/evicted/{id}{query}")).await;
         let whole = at("").await;
         if whole.status != 200 {
             return Err(format!("{}: {}", whole.status, whole.text()));

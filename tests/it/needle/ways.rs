@@ -2,7 +2,7 @@
 
 use compactproxy::demo::window::Limit;
 
-use super::history::Sizes;
+use super::history::{Dice, Sizes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -39,6 +39,22 @@ impl Way {
             Self::Summary | Self::Chain => format!("{never}{window}"),
             Self::Recovery => format!("{never}[compaction]\n"),
             Self::All => format!("{small}{truncating}{pruning}[compaction]\n"),
+        }
+    }
+
+    /// Characters of a page: where the window is small, few.
+    pub fn page_chars(self, dice: &mut Dice) -> usize {
+        match self {
+            Self::Eviction | Self::Truncation | Self::Pruning => dice.from(2_000, 8_000),
+            _ => dice.from(1_500, 2_500),
+        }
+    }
+
+    /// Conversations of each dialect.
+    pub fn cases(self) -> u64 {
+        match self {
+            Self::All | Self::Chain => 1,
+            _ => 2,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use compactproxy::demo::script::{Gate, error};
+use compactproxy::demo::script::Gate;
 use http_body_util::BodyExt;
 
 use crate::support::chat::{attempts, changed, parsed, words};
@@ -11,10 +11,10 @@ use crate::support::wire::patiently;
 
 use super::*;
 
-fn failing(said: &'static str) -> Vec<Step> {
+fn failing(cell: Cell, said: &'static str) -> Vec<Step> {
     vec![
         step(move |request| says(said, vec![own(request, 1)])),
-        step(|_| error(500, "out of order", "server_error", "x")),
+        step(move |_| cell.dialect.broken("out of order")),
         step(|_| says("Without.", vec![])),
     ]
 }
@@ -22,7 +22,7 @@ fn failing(said: &'static str) -> Vec<Step> {
 #[tokio::test]
 async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
     for cell in cells() {
-        let (provider, proxy) = staged(failing(""), "").await;
+        let (provider, proxy) = staged(failing(cell, ""), "").await;
         let body = cell.asked("error");
         let had = cell.had(&proxy, &body).await;
         assert_eq!((had.text.as_str(), had.waits, attempts(&provider).len()), ("Without.", false, 3), "{cell:?}");
@@ -41,7 +41,7 @@ async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
 #[tokio::test]
 async fn an_error_of_a_later_round_is_told_in_the_stream() {
     for cell in cells().filter(|cell| cell.stream) {
-        let (provider, proxy) = staged(failing("Look. "), "").await;
+        let (provider, proxy) = staged(failing(cell, "Look. "), "").await;
         let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("error")).await;
         assert_eq!(answer.status, 200);
         assert!(answer.text().contains("Look. ") && !answer.text().contains("read_evicted"));

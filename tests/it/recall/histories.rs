@@ -88,7 +88,7 @@ async fn a_fork_has_what_was_hidden_before_it_alone() {
     }
 }
 
-/// A count has what was put back, and the tools.
+/// A count has what was put back.
 #[tokio::test]
 async fn a_count_has_what_was_hidden() {
     let cell = Cell { dialect: &Messages, stream: false };
@@ -102,5 +102,6 @@ async fn a_count_has_what_was_hidden() {
     counted.into_body().collect().await.unwrap();
     let counted = provider.requests().pop().unwrap();
     assert!(counted.target.ends_with("count_tokens"));
-    assert_eq!(counted.body, attempts(&provider).pop().unwrap().body);
+    let last = attempts(&provider).pop().unwrap();
+    assert_eq!(cell.dialect.sent(&counted.body), cell.dialect.sent(&last.body));
 }

@@ -4,7 +4,7 @@ use compactproxy::demo::provider::Settings;
 use compactproxy::demo::script::error;
 use serde_json::json;
 
-use crate::support::chat::{attempts, history, pair, post, with};
+use crate::support::chat::{attempts, history, pair, post, with, words};
 use crate::support::dialects::{Chat, Messages, Responses};
 
 use super::*;
@@ -19,7 +19,11 @@ fn named(provider: &Provider) -> usize {
 fn forbidding(dialect: &dyn Dialect) -> Vec<Value> {
     match dialect.path() {
         path if path == Chat.path() => {
-            vec![json!({"tool_choice": "required"}), json!({"n": 2}), json!({"response_format": {"type": "json_object"}})]
+            vec![
+                json!({"tool_choice": "required"}),
+                json!({"n": 2}),
+                json!({"response_format": {"type": "json_object"}}),
+            ]
         }
         path if path == Messages.path() => vec![json!({"tool_choice": {"type": "any"}})],
         path if path == Responses.path() => {
@@ -88,6 +92,35 @@ async fn a_provider_that_takes_no_more_tools_gets_none() {
         assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Fine.", 2));
         cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await;
         assert_eq!(attempts(&provider).len(), 3, "not tried again in this conversation");
+        assert_unhurt(&provider);
+    }
+}
+
+/// Recovery's own request removes something as well: the tool comes with it, and stays.
+#[tokio::test]
+async fn the_tool_comes_with_what_recovery_removes() {
+    for cell in cells() {
+        let dialect = cell.dialect;
+        let steps = vec![
+            step(move |_| dialect.too_long()),
+            step(|request| says("", vec![own(request, 1)])),
+            step(|_| says("Read.", vec![])),
+        ];
+        let (provider, proxy) = pair(scripted(steps), "[compaction]\nkeep_tokens = 2000\n[tools]\n").await;
+        let mut items = vec![dialect.user("Begin.")];
+        for turn in 0..12_u64 {
+            items.extend(dialect.said(&format!("Step {turn}."), &[]));
+            items.push(dialect.user(&words(turn, 750)));
+        }
+        let body = dialect.request(items, cell.stream);
+        let answer = dialect.ask(proxy.proxy_addr, "k", &body).await;
+        assert!(answer.actions().contains(&"recovered"), "{cell:?} {:?}", answer.actions());
+        let had = dialect.read(&answer);
+        assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Read.", 3), "{cell:?}");
+        cell.had(&proxy, &dialect.went_on(&body, &had)).await;
+        assert_one_grows_from_the_other(&cell.sent(&provider)[1..]);
+        let tools: Vec<Value> = attempts(&provider).iter().map(|exchange| exchange.json()["tools"].clone()).collect();
+        assert!(tools[0] != tools[1] && tools[1..].iter().all(|offered| *offered == tools[1]), "frozen");
         assert_unhurt(&provider);
     }
 }

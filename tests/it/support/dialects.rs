@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use compactproxy::demo::answer::{ToolCall, Usage};
-use compactproxy::demo::script::Reply;
+use compactproxy::demo::script::{Reply, error};
 use http::Response;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -69,6 +69,11 @@ pub trait Dialect: Sync + std::fmt::Debug {
     /// The provider's refusal of a prompt that is too long.
     fn too_long(&self) -> Reply;
 
+    /// The provider out of order.
+    fn broken(&self, message: &str) -> Reply {
+        error(500, message, "server_error", "x")
+    }
+
     /// Names of the calls in the items behind the first `skip`, in order.
     fn called(&self, body: &Value, skip: usize) -> Vec<String>;
 
@@ -126,7 +131,8 @@ impl dyn Dialect + '_ {
     pub fn sent(&self, body: &[u8]) -> String {
         let text = String::from_utf8(body.to_vec()).unwrap();
         let start = text.find(&format!("\"{}\":[", self.array())).unwrap();
-        let mut parsed = serde_json::Deserializer::from_str(&text[start + self.array().len() + 3..]).into_iter::<Value>();
+        let mut parsed =
+            serde_json::Deserializer::from_str(&text[start + self.array().len() + 3..]).into_iter::<Value>();
         parsed.next().unwrap().unwrap();
         text[start..start + self.array().len() + 3 + parsed.byte_offset() - 1].to_owned()
     }

@@ -103,9 +103,11 @@ impl Dialect for Messages {
     }
 
     fn too_long(&self) -> Reply {
-        let error = json!({"type": "invalid_request_error", "message": "prompt is too long: 12000 tokens > 6000 maximum"});
-        let body = json!({"type": "error", "error": error}).to_string().into();
-        Reply::Raw { status: 400, headers: vec![("content-type", "application/json".to_owned())], body }
+        refusal(400, "invalid_request_error", "prompt is too long: 12000 tokens > 6000 maximum")
+    }
+
+    fn broken(&self, message: &str) -> Reply {
+        refusal(500, "api_error", message)
     }
 
     fn called(&self, body: &Value, skip: usize) -> Vec<String> {
@@ -118,6 +120,11 @@ impl Dialect for Messages {
     fn openings(&self) -> usize {
         3
     }
+}
+
+fn refusal(status: u16, kind: &str, message: &str) -> Reply {
+    let body = json!({"type": "error", "error": {"type": kind, "message": message}}).to_string().into();
+    Reply::Raw { status, headers: vec![("content-type", "application/json".to_owned())], body }
 }
 
 fn blocks(results: &[Result<'_>]) -> Vec<Value> {

@@ -39,9 +39,9 @@ impl Dialect for Responses {
             let content = json!([{"type": "output_text", "text": text}]);
             items.push(json!({"type": "message", "role": "assistant", "content": content}));
         }
-        items.extend(calls.iter().map(|call| {
-            json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments})
-        }));
+        items.extend(calls.iter().map(
+            |call| json!({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}),
+        ));
         items
     }
 
