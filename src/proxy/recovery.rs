@@ -125,7 +125,8 @@ impl Compactor {
         let (goal, step) = origin
             .think(known, move |situation| {
                 let goal = goal(&sizes, situation.load().tokens, output, window);
-                let goal = Goal { limit: goal.limit.saturating_sub(offer), ..goal };
+                let less = |tokens: u64| tokens.saturating_sub(offer);
+                let goal = Goal { target: less(goal.target), limit: less(goal.limit) };
                 (goal, start(situation, goal))
             })
             .await?;
