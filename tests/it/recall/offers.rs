@@ -118,7 +118,8 @@ async fn the_tool_comes_with_what_recovery_removes() {
         let had = dialect.read(&answer);
         assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Read.", 3), "{cell:?}");
         cell.had(&proxy, &dialect.went_on(&body, &had)).await;
-        assert_one_grows_from_the_other(&cell.sent(&provider)[1..]);
+        // The client's next turn may be compacted anew.
+        assert_one_grows_from_the_other(&cell.sent(&provider)[1..3]);
         let tools: Vec<Value> = attempts(&provider).iter().map(|exchange| exchange.json()["tools"].clone()).collect();
         assert!(tools[0] != tools[1] && tools[1..].iter().all(|offered| *offered == tools[1]), "frozen");
         assert_unhurt(&provider);
