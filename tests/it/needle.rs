@@ -55,11 +55,6 @@ async fn what_recovery_took_out_is_found() {
 }
 
 #[tokio::test]
-async fn what_left_on_all_ways_at_once_is_found() {
-    all_found(Way::All).await;
-}
-
-#[tokio::test]
 async fn what_three_compactions_took_out_is_found() {
     all_found(Way::Chain).await;
 }

@@ -11,9 +11,8 @@ pub enum Way {
     Pruning,
     Summary,
     Recovery,
-    All,
     /// Three compactions, one after the other.
-    Chain,
+    Chain = 6,
 }
 
 const WINDOW: u64 = 8_000;
@@ -38,7 +37,6 @@ impl Way {
             Self::Pruning => format!("{never}{pruning}"),
             Self::Summary | Self::Chain => format!("{never}{window}"),
             Self::Recovery => format!("{never}[compaction]\n"),
-            Self::All => format!("{small}{truncating}{pruning}[compaction]\n"),
         }
     }
 
@@ -53,7 +51,7 @@ impl Way {
     /// Conversations of each dialect.
     pub fn cases(self) -> u64 {
         match self {
-            Self::All | Self::Chain => 1,
+            Self::Chain => 1,
             _ => 2,
         }
     }
@@ -61,7 +59,7 @@ impl Way {
     /// What the provider takes, where it does not take everything.
     pub fn limit(self) -> Limit {
         match self {
-            Self::Recovery | Self::All => Limit::of(WINDOW),
+            Self::Recovery => Limit::of(WINDOW),
             _ => Limit::default(),
         }
     }
@@ -70,7 +68,6 @@ impl Way {
         let messages = !matches!(self, Self::Eviction | Self::Truncation | Self::Pruning);
         match self {
             Self::Chain => Sizes { steps: 12, long: (2_200, 3_500), messages },
-            Self::All => Sizes { steps: 7, long: (2_200, 3_500), messages },
             _ => Sizes { steps: 5, long: (2_200, 4_000), messages },
         }
     }
