@@ -106,7 +106,7 @@ pub async fn run(dialect: &dyn Dialect, way: Way, seed: u64) -> Found {
     let mut dice = Dice::new(seed);
     let mut stand = Stand::new(dialect, way, &mut dice).await;
     let history = History::generated(dialect, seed, way.sizes());
-    let stream = seed % 2 == 0;
+    let stream = seed.is_multiple_of(2);
     let mut compactions = 0;
     for count in &history.asked {
         let (actions, _) = stand.turn(&history.body(dialect, *count, stream)).await;
@@ -123,7 +123,7 @@ pub async fn run(dialect: &dyn Dialect, way: Way, seed: u64) -> Found {
     stand.restart().await;
     let (_, after) = stand.turn(&body).await;
     if after != before {
-        search.miss(&stand, When::AfterRestart, None, None, format!("another body: {}", parting(&before, &after)));
+        search.miss((&stand, When::AfterRestart), None, None, format!("another body: {}", parting(&before, &after)));
     }
     search.look(&stand, &after, When::AfterRestart).await;
     assert_eq!(stand.provider.violations(), [], "{dialect:?} {way:?} {seed}");
@@ -169,7 +169,7 @@ impl Search<'_> {
                 Err(why) => read.push((Channel::Tool, Err(why))),
             }
             for (channel, text) in read {
-                self.judge(stand, when, (channel, id), &known, &text);
+                self.judge((stand, when), (channel, id), &known, &text);
                 texts.extend(text.ok().map(|text| (channel, text)));
             }
         }
@@ -177,25 +177,31 @@ impl Search<'_> {
             for channel in [Channel::Tool, Channel::Mcp, Channel::File, Channel::Url] {
                 let mut of = texts.iter().filter(|(by, _)| *by == channel).map(|(_, text)| text);
                 if !of.any(|text| holds(text, needle, &raw)) {
-                    self.miss(stand, when, Some(channel), Some(needle.place), needle.mark.clone());
+                    self.miss((stand, when), Some(channel), Some(needle.place), needle.mark.clone());
                 }
             }
         }
     }
 
     /// A text must be there on each channel, and the same.
-    fn judge(&mut self, stand: &Stand<'_>, when: When, (channel, id): (Channel, &str), known: &str, text: &Text) {
+    fn judge(&mut self, (stand, when): (&Stand<'_>, When), (channel, id): (Channel, &str), known: &str, text: &Text) {
         match text {
-            Err(why) => self.miss(stand, when, Some(channel), None, format!("{id}: {why}")),
+            Err(why) => self.miss((stand, when), Some(channel), None, format!("{id}: {why}")),
             Ok(text) if text != known => {
                 let what = format!("{id}: another text: {}", parting(known, text));
-                self.miss(stand, when, Some(channel), None, what);
+                self.miss((stand, when), Some(channel), None, what);
             }
             Ok(_) => {}
         }
     }
 
-    fn miss(&mut self, stand: &Stand<'_>, when: When, channel: Option<Channel>, place: Option<Place>, what: String) {
+    fn miss(
+        &mut self,
+        (stand, when): (&Stand<'_>, When),
+        channel: Option<Channel>,
+        place: Option<Place>,
+        what: String,
+    ) {
         let (dialect, way, seed) = (format!("{:?}", stand.dialect), self.way, self.seed);
         self.found.missed.push(Missed { dialect, way, seed, when, channel, place, what });
     }
