@@ -68,7 +68,8 @@ impl Exchange<'_> {
             Some(Ok((step, held))) => match next(Attempt::Shorter, refusal(work, step, held.answer.status())) {
                 Next::FirstRefusal { condemned } => {
                     // What the provider does not take is not to be in force at the next turn.
-                    if condemned && work.activated.is_some() {
+                    let tools = condemned && work.begun.is_some() && call.compactor.give_up_overlay(work);
+                    if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
                     ("failed", None)

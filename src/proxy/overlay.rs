@@ -258,13 +258,6 @@ impl Compactor {
         row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
     }
 
-    /// The row with which tools are offered from the next request on, where recovery is what removes something. The second
-    /// attempt itself gets none: there is no third one to take them out again.
-    pub(super) fn offers_later(&self, work: &Work, at: Digest) -> Option<Overlay> {
-        let overlaid = work.overlaid.as_ref().filter(|overlaid| !overlaid.bound && work.begun.is_none())?;
-        row(OverlayKind::Offer, at, &**overlaid.candidate.as_ref()?, overlaid.least)
-    }
-
     /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
     pub(super) fn preview_offers(work: &mut Work) {
         let first = work.known.evictions.is_empty() && work.known.active.is_none();

@@ -14,7 +14,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::head::Source;
 use crate::compact::ladder::{Goal, Rung, Step, finish, goal, start};
 use crate::compact::lighten::lightened;
-use crate::compact::plan::Actions;
+use crate::compact::plan::{Actions, Proposal};
 use crate::compact::render::render;
 use crate::compact::{Change, Known, estimate};
 use crate::store::{Batch, LearnedWindow, Stage};
@@ -24,6 +24,10 @@ use crate::wire::{Conversation, Digest, Sight, chain};
 
 /// Tokens between a lowered output limit and what the provider's numbers leave.
 const MARGIN: u64 = 16;
+/// Most tokens of the tool that comes with a first removal.
+const OFFER: u64 = 600;
+/// Where the limit is not this many times the tool's tokens, the room is the conversation's.
+const OFFER_SHARE: u64 = 8;
 
 impl Compactor {
     /// Rewrites `work` for its second attempt. False: nothing helps, the error is the client's.
@@ -88,8 +92,9 @@ impl Compactor {
         if !self.make_whole(work).await {
             return false;
         }
+        let offer = room_for_tools(work, sizes);
         let origin = Arc::clone(&work.origin);
-        let Some(rung) = self.climb_down(&origin, &work.known, sizes).await else { return false };
+        let Some(rung) = self.climb_down(&origin, &work.known, (sizes, offer)).await else { return false };
         let Ok(conversation) = origin.read() else { return false };
         let refused = work.sent_bytes();
         // Not sent, so not activated either: it would apply to the turns after this one.
@@ -111,7 +116,8 @@ impl Compactor {
         work.pieces.is_some() && work.sent_bytes() < refused
     }
 
-    async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, sizes: &Sizes) -> Option<Rung> {
+    /// The first rung that helps and leaves `offer` tokens of its room.
+    async fn climb_down(&self, origin: &Arc<Origin>, known: &Known, (sizes, offer): (&Sizes, u64)) -> Option<Rung> {
         // Of too many bytes pictures have most.
         if sizes.unit == Unit::Bytes
             && let Some(rung) = origin.think(known, lightened).await.flatten()
@@ -123,6 +129,8 @@ impl Compactor {
         let (goal, step) = origin
             .think(known, move |situation| {
                 let goal = goal(&sizes, situation.load().tokens, output, window);
+                let less = |tokens: u64| tokens.saturating_sub(offer);
+                let goal = Goal { target: less(goal.target), limit: less(goal.limit) };
                 (goal, start(situation, goal))
             })
             .await?;
@@ -161,12 +169,17 @@ impl Compactor {
         let conversation = origin.read().ok()?;
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
-        let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
+        let checkpoint = (digest, Arc::new(rung.checkpoint.clone()));
+        let proposal = Proposal { checkpoint: Some(checkpoint.clone()), ..Proposal::default() };
+        let offer = self.begin_offers(work, &proposal, &conversation);
+        let checkpoint = Some((checkpoint.0, checkpoint.1, Stage::Activated));
         let texts = rung.texts.clone();
-        let overlays = self.offers_later(work, digest).into_iter().collect();
-        let batch = Batch { root: origin.root, texts, checkpoint, overlays, ..Batch::default() };
-        if self.commit(&origin, batch.clone()).await.is_err() {
-            self.store.hold_in_memory(&origin.tenant, &batch);
+        let mut batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
+        batch.overlays.extend(offer.clone());
+        match (self.commit(&origin, batch.clone()).await, offer) {
+            (Ok(()), Some(offer)) => self.begun(work, &offer).await,
+            (Ok(()), None) => {}
+            (Err(_), _) => self.store.hold_in_memory(&origin.tenant, &Batch { overlays: Vec::new(), ..batch }),
         }
         work.activated = Some(digest);
         let known = self.known_now(work, &chain).await;
@@ -209,6 +222,22 @@ impl Compactor {
         calibration.observe(estimated, reported);
         self.store.learn_calibration(&counted.tenant, &counted.upstream, &counted.model, calibration.factor());
     }
+}
+
+/// Tokens for the tool that comes with a request's first removal. Where it would take too much of the window, it does
+/// not come.
+fn room_for_tools(work: &mut Work, sizes: &Sizes) -> u64 {
+    let Some(overlaid) = work.overlaid.as_mut().filter(|overlaid| overlaid.candidate.is_some()) else { return 0 };
+    let told = sizes.limit.filter(|_| sizes.unit == Unit::Tokens);
+    let limit = told.or(work.origin.budget.window.map(|window| window.input));
+    if limit.is_none_or(|limit| limit >= OFFER * OFFER_SHARE) {
+        return OFFER;
+    }
+    overlaid.candidate = None;
+    if let Some(origin) = Arc::get_mut(&mut work.origin) {
+        origin.readers.evicted = None;
+    }
+    0
 }
 
 /// Stands for a model's window among the sessions: it is told to one conversation and then to another.

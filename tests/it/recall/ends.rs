@@ -2,20 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use compactproxy::demo::answer::Answer;
-use compactproxy::demo::provider::Provider;
-use compactproxy::demo::script::Reply;
 use compactproxy::proxy::Proxy;
 use compactproxy::proxy::budget::{Budget, Permit};
 use http_body_util::BodyExt;
-use serde_json::Value;
 
-use crate::recall::{Had, asked, read, went_on};
 use crate::session_log::PAGE;
-use crate::support::chat::{attempts, changed, pair, parsed, post, send};
-use crate::support::proxy::{Served, open};
-use crate::support::recall::{NEEDLE, own, says, scripted, sections, step};
+use crate::support::chat::{attempts, changed, parsed, send};
+use crate::support::proxy::open;
 use crate::support::wire::{Listener, patiently};
+
+use super::*;
 
 /// What came of a streamed answer, and whether it came to a clean end.
 async fn came(proxy: &Served, body: &Value) -> (String, bool) {
@@ -60,7 +56,7 @@ async fn what_a_client_closes_on_after_its_last_event_was_seen_whole() {
         server.send(format!("{head}{:x}\r\n{SAID}\r\n", SAID.len())).await;
         server
     };
-    let body = asked("closes", true).to_string();
+    let body = Cell { dialect: CHAT, stream: true }.asked("closes").to_string();
     let client = send(running.proxy_addr, &[("authorization", "Bearer k")], body.into());
     let (_server, answer) = tokio::join!(provider, client);
     let mut answer = answer.unwrap();
@@ -95,13 +91,13 @@ async fn what_an_upstream_said_before_it_broke_off_is_shown_and_is_no_clean_end(
             step(move |_| Reply::CutOff { answer: Answer::text("Found."), after }),
         ];
         let (provider, proxy) = pair(scripted(steps), &sections("")).await;
-        let body = asked("broken", true);
+        let body = Cell { dialect: CHAT, stream: true }.asked("broken");
         let (stream, clean) = came(&proxy, &body).await;
         assert!(!clean && !stream.contains("[DONE]"), "{stream}");
         assert_eq!(stream.contains("\"finish_reason\":\"stop\""), reason, "{stream}");
-        let had = Had { text: text(&stream), ..Had::default() };
+        let had = Had { items: CHAT.said(&text(&stream), &[]), text: text(&stream), ..Had::default() };
         assert!(had.text.starts_with("Look. F"), "{stream}");
-        read(&post(proxy.proxy_addr, "k", &went_on(&body, &had)).await);
+        CHAT.had(proxy.proxy_addr, "k", &CHAT.went_on(&body, &had)).await;
         let last = attempts(&provider).pop().unwrap();
         assert!(String::from_utf8_lossy(&last.body).contains(NEEDLE), "{last:?}");
         assert_eq!(provider.violations(), []);
@@ -112,7 +108,7 @@ async fn what_an_upstream_said_before_it_broke_off_is_shown_and_is_no_clean_end(
         Reply::CutOff { answer, after: 5 }
     })];
     let (_provider, proxy) = pair(scripted(steps), &sections("")).await;
-    let (stream, clean) = came(&proxy, &asked("broken", true)).await;
+    let (stream, clean) = came(&proxy, &Cell { dialect: CHAT, stream: true }.asked("broken")).await;
     assert!(!clean && !stream.contains("read_evicted") && !stream.contains("tool_calls"), "{stream}");
     assert!(text(&stream).starts_with("Look."), "{stream}");
 }
@@ -127,7 +123,7 @@ async fn a_connection_that_breaks_behind_the_last_event_is_no_matter() {
         step(|_| says("Found.", vec![])),
     ];
     let (_provider, proxy) = pair(scripted(steps), &sections("")).await;
-    let (stream, clean) = came(&proxy, &asked("behind", true)).await;
+    let (stream, clean) = came(&proxy, &Cell { dialect: CHAT, stream: true }.asked("behind")).await;
     assert!(clean && text(&stream) == "Look. Found.", "{stream}");
 }
 
@@ -140,7 +136,7 @@ async fn a_later_round_that_breaks_off_before_anything_was_shown_gives_way_to_th
             step(|_| says("Without.", vec![])),
         ];
         let (provider, proxy) = pair(scripted(steps), &sections("")).await;
-        let had = read(&post(proxy.proxy_addr, "k", &asked("way", stream)).await);
+        let had = CHAT.had(proxy.proxy_addr, "k", &Cell { dialect: CHAT, stream: stream }.asked("way")).await;
         assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Without.", 3));
         assert_eq!(provider.violations(), []);
     }
@@ -164,9 +160,9 @@ async fn where_the_buffers_are_full_a_turn_ends_as_at_the_limit_of_rounds() {
         let proxy = changed(parsed(&provider.base_url(), &sections("")), |proxy| {
             *budget.lock().unwrap() = Some(Arc::clone(&proxy.budget));
         });
-        let body = asked("full", true);
-        let had = read(&post(proxy.proxy_addr, "k", &body).await);
-        assert_eq!((had.text.as_str(), had.reason.as_str(), had.calls.len()), ("Look. ", "stop", 0));
+        let body = Cell { dialect: CHAT, stream: true }.asked("full");
+        let had = CHAT.had(proxy.proxy_addr, "k", &body).await;
+        assert_eq!((had.text.as_str(), had.waits, had.calls.len()), ("Look. ", false, 0));
         assert_eq!(attempts(&provider).len(), 1);
         *taken.lock().unwrap() = None;
         let budget = budget.lock().unwrap().clone().unwrap();
@@ -176,7 +172,7 @@ async fn where_the_buffers_are_full_a_turn_ends_as_at_the_limit_of_rounds() {
             }
         })
         .await;
-        read(&post(proxy.proxy_addr, "k", &went_on(&body, &had)).await);
+        CHAT.had(proxy.proxy_addr, "k", &CHAT.went_on(&body, &had)).await;
         assert_eq!(provider.violations(), []);
     }
 }

@@ -1,0 +1,60 @@
+//! Whatever left a request is found again: by the proxy's tool, over MCP, in its file and at its address, exactly as it
+//! was; also after a restart, and after three compactions one after the other.
+
+mod case;
+mod history;
+mod model;
+mod pages;
+mod readers;
+mod ways;
+
+use self::case::{Missed, run};
+use self::ways::Way;
+use crate::support::dialects::ALL;
+
+/// Every conversation of one way. Fails with a table of what was not found.
+async fn all_found(way: Way) {
+    let mut missed: Vec<Missed> = Vec::new();
+    for dialect in ALL {
+        let mut removed = 0;
+        for seed in 0..way.cases() {
+            let found = run(dialect, way, 1 + seed + 100 * way as u64).await;
+            removed += found.removed;
+            missed.extend(found.missed);
+        }
+        assert!(removed > 0, "{dialect:?} {way:?}: nothing was removed");
+        println!("{dialect:?} {way:?}: {removed} needles removed");
+    }
+    let table: Vec<String> = missed.iter().map(ToString::to_string).collect();
+    assert!(missed.is_empty(), "{} not found:\n{}", missed.len(), table.join("\n"));
+}
+
+#[tokio::test]
+async fn what_was_evicted_is_found() {
+    all_found(Way::Eviction).await;
+}
+
+#[tokio::test]
+async fn what_was_truncated_is_found() {
+    all_found(Way::Truncation).await;
+}
+
+#[tokio::test]
+async fn what_was_pruned_is_found() {
+    all_found(Way::Pruning).await;
+}
+
+#[tokio::test]
+async fn what_was_summarized_is_found() {
+    all_found(Way::Summary).await;
+}
+
+#[tokio::test]
+async fn what_recovery_took_out_is_found() {
+    all_found(Way::Recovery).await;
+}
+
+#[tokio::test]
+async fn what_three_compactions_took_out_is_found() {
+    all_found(Way::Chain).await;
+}

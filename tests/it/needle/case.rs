@@ -1,0 +1,235 @@
+//! One conversation on one way: its turns, what is gone from the last of them, and whether it is found.
+
+use std::fmt;
+use std::path::Path;
+
+use compactproxy::demo::provider::{Provider, Verdict};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tempfile::TempDir;
+
+use super::history::{Dice, History, Needle, Place};
+use super::model::{Shared, provider};
+use super::pages::ids;
+use super::readers::{Channel, Text, by_file};
+use super::ways::Way;
+use crate::support::chat::{attempts, parsed};
+use crate::support::dialects::Dialect;
+use crate::support::proxy::{Served, open, serve};
+
+/// What was not found, or not exactly.
+pub struct Missed {
+    dialect: String,
+    way: Way,
+    seed: u64,
+    when: When,
+    channel: Option<Channel>,
+    place: Option<Place>,
+    what: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    AtOnce,
+    AfterRestart,
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dialect, way, seed, when, channel, place, what } = self;
+        write!(f, "{dialect:9} {way:?} seed {seed} {when:?} {channel:?} {place:?} {what}")
+    }
+}
+
+#[derive(Default)]
+pub struct Found {
+    pub missed: Vec<Missed>,
+    /// Needles that were no longer in the body.
+    pub removed: usize,
+}
+
+/// A provider with the scripted model, and the proxy in front of it.
+pub struct Stand<'d> {
+    pub dialect: &'d dyn Dialect,
+    pub hunt: Shared,
+    provider: Provider,
+    proxy: Option<Served>,
+    state: TempDir,
+    files: TempDir,
+    sections: String,
+}
+
+impl<'d> Stand<'d> {
+    async fn new(dialect: &'d dyn Dialect, way: Way, dice: &mut Dice) -> Self {
+        let hunt = Shared::default();
+        let provider = Provider::start(provider(&hunt)).await.unwrap();
+        provider.set_limit(way.limit());
+        let (state, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let sections = way.sections(files.path().to_str().unwrap(), way.page_chars(dice));
+        let mut stand = Self { dialect, hunt, provider, proxy: None, state, files, sections };
+        stand.start();
+        stand
+    }
+
+    pub fn proxy(&self) -> &Served {
+        self.proxy.as_ref().unwrap()
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.files.path()
+    }
+
+    fn start(&mut self) {
+        let store = open(&format!("sqlite://{}", self.state.path().join("state.db").display()));
+        self.proxy = Some(serve(parsed(&self.provider.base_url(), &self.sections), Some(store), None));
+    }
+
+    async fn restart(&mut self) {
+        let proxy = self.proxy.take().unwrap();
+        proxy.stop();
+        tokio::task::spawn_blocking(move || proxy.join()).await.unwrap();
+        self.start();
+    }
+
+    /// Sends a body: its actions, and what the provider took in its place.
+    async fn turn(&self, body: &Value) -> (Vec<String>, String) {
+        let answer = self.dialect.ask(self.proxy().proxy_addr, "k", body).await;
+        self.dialect.read(&answer);
+        let taken = attempts(&self.provider).into_iter().rfind(|exchange| exchange.verdict == Verdict::Accepted);
+        let actions = answer.actions().into_iter().map(str::to_owned).collect();
+        (actions, String::from_utf8(taken.unwrap().body.to_vec()).unwrap())
+    }
+}
+
+/// Plays the conversation, then looks for every needle that is gone.
+pub async fn run(dialect: &dyn Dialect, way: Way, seed: u64) -> Found {
+    let mut dice = Dice::new(seed);
+    let mut stand = Stand::new(dialect, way, &mut dice).await;
+    let history = History::generated(dialect, seed, way.sizes());
+    let stream = seed.is_multiple_of(2);
+    let mut compactions = 0;
+    for count in &history.asked {
+        let (actions, _) = stand.turn(&history.body(dialect, *count, stream)).await;
+        compactions += usize::from(actions.iter().any(|action| action == "summarized" || action == "folded"));
+    }
+    assert!(way != Way::Chain || compactions >= 3, "{dialect:?} {seed}: {compactions} compactions");
+    let body = history.body(dialect, *history.asked.last().unwrap(), stream);
+    let (_, before) = stand.turn(&body).await;
+    let mut search = Search { way, seed, history: &history, body: &body, found: Found::default() };
+    search.look(&stand, &before, When::AtOnce).await;
+    // Longer histories were sent meanwhile, and what they activated may reach back into this one.
+    stand.turn(&body).await;
+    let (_, before) = stand.turn(&body).await;
+    stand.restart().await;
+    let (_, after) = stand.turn(&body).await;
+    if after != before {
+        search.miss((&stand, When::AfterRestart), None, None, format!("another body: {}", parting(&before, &after)));
+    }
+    search.look(&stand, &after, When::AfterRestart).await;
+    assert_eq!(stand.provider.violations(), [], "{dialect:?} {way:?} {seed}");
+    search.found
+}
+
+struct Search<'h> {
+    way: Way,
+    seed: u64,
+    history: &'h History,
+    body: &'h Value,
+    found: Found,
+}
+
+impl Search<'_> {
+    /// Reads every text that `seen` points to, on every channel.
+    async fn look(&mut self, stand: &Stand<'_>, seen: &str, when: When) {
+        let history = self.history;
+        let gone: Vec<&Needle> = history.needles.iter().filter(|needle| !seen.contains(&needle.mark)).collect();
+        if when == When::AtOnce {
+            self.found.removed += gone.len();
+        }
+        let raw = raw_items(stand.dialect, self.body);
+        let mut texts: Vec<(Channel, String)> = Vec::new();
+        for (nth, id) in ids(seen).iter().enumerate() {
+            let whole = stand.by_url(id).await;
+            let known = whole.clone().unwrap_or_default();
+            let mut read = vec![
+                (Channel::Mcp, stand.by_mcp(id).await),
+                (Channel::File, by_file(stand.folder(), id)),
+                (Channel::Url, whole),
+            ];
+            // Every third text is read by the model itself, page by page.
+            if when == When::AtOnce && nth % 3 == 0 {
+                read.push((Channel::Tool, stand.by_tool(self.body, id).await));
+            }
+            let marks = gone.iter().map(|needle| &needle.mark).filter(|mark| known.contains(*mark)).cloned();
+            let marks: Vec<String> = marks.collect();
+            match stand.by_pattern(self.body, id, &marks).await {
+                Ok(_) if marks.is_empty() => {}
+                Ok(missing) if missing.is_empty() => read.push((Channel::Tool, Ok(known.clone()))),
+                Ok(missing) => read.push((Channel::Tool, Err(format!("not found by pattern: {missing:?}")))),
+                Err(why) => read.push((Channel::Tool, Err(why))),
+            }
+            for (channel, text) in read {
+                self.judge((stand, when), (channel, id), &known, &text);
+                texts.extend(text.ok().map(|text| (channel, text)));
+            }
+        }
+        for needle in gone {
+            for channel in [Channel::Tool, Channel::Mcp, Channel::File, Channel::Url] {
+                let mut of = texts.iter().filter(|(by, _)| *by == channel).map(|(_, text)| text);
+                if !of.any(|text| holds(text, needle, &raw)) {
+                    self.miss((stand, when), Some(channel), Some(needle.place), needle.mark.clone());
+                }
+            }
+        }
+    }
+
+    /// A text must be there on each channel, and the same.
+    fn judge(&mut self, (stand, when): (&Stand<'_>, When), (channel, id): (Channel, &str), known: &str, text: &Text) {
+        match text {
+            Err(why) => self.miss((stand, when), Some(channel), None, format!("{id}: {why}")),
+            Ok(text) if text != known => {
+                let what = format!("{id}: another text: {}", parting(known, text));
+                self.miss((stand, when), Some(channel), None, what);
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn miss(
+        &mut self,
+        (stand, when): (&Stand<'_>, When),
+        channel: Option<Channel>,
+        place: Option<Place>,
+        what: String,
+    ) {
+        let (dialect, way, seed) = (format!("{:?}", stand.dialect), self.way, self.seed);
+        self.found.missed.push(Missed { dialect, way, seed, when, channel, place, what });
+    }
+}
+
+/// The items of a body as the client wrote them.
+fn raw_items(dialect: &dyn Dialect, body: &Value) -> Vec<String> {
+    let bytes = dialect.bytes(body);
+    let fields: std::collections::BTreeMap<String, Box<RawValue>> = serde_json::from_slice(&bytes).unwrap();
+    let items: Vec<Box<RawValue>> = serde_json::from_str(fields[dialect.array()].get()).unwrap();
+    items.into_iter().map(|item| item.get().to_owned()).collect()
+}
+
+/// Whether a text that was read back is the needle's own, whole, or has its message, whole.
+fn holds(text: &str, needle: &Needle, raw: &[String]) -> bool {
+    let own = needle.texts.iter().any(|own| own.contains(&needle.mark) && own == text);
+    own || needle.texts.join("\n") == text || text.lines().any(|line| line == raw[needle.item])
+}
+
+/// Where two texts part.
+fn parting(one: &str, other: &str) -> String {
+    let same = one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    let from = |text: &str| text.chars().skip(same.saturating_sub(40)).take(160).collect::<String>();
+    format!(
+        "of {} and {} characters {same} are the same: {:?} | {:?}",
+        one.chars().count(),
+        other.chars().count(),
+        from(one),
+        from(other)
+    )
+}

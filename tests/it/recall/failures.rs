@@ -1,0 +1,127 @@
+//! Later rounds that do not go well, and clients that do not wait for them.
+
+use std::sync::Arc;
+
+use compactproxy::demo::script::Gate;
+use http_body_util::BodyExt;
+
+use crate::support::chat::{attempts, changed, parsed, words};
+use crate::support::tap::Tap;
+use crate::support::wire::patiently;
+
+use super::*;
+
+fn failing(cell: Cell, said: &'static str) -> Vec<Step> {
+    vec![
+        step(move |request| says(said, vec![own(request, 1)])),
+        step(move |_| cell.dialect.broken("out of order")),
+        step(|_| says("Without.", vec![])),
+    ]
+}
+
+#[tokio::test]
+async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
+    for cell in cells() {
+        let (provider, proxy) = staged(failing(cell, ""), "").await;
+        let body = cell.asked("error");
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), had.waits, attempts(&provider).len()), ("Without.", false, 3), "{cell:?}");
+        let last = attempts(&provider).pop().unwrap();
+        assert_eq!(last.json()["tools"].as_array().unwrap().len(), 1, "no tools of the proxy's");
+        assert!(!String::from_utf8_lossy(&last.body).contains("own_1"));
+        // What came to nothing is not put back.
+        cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await;
+        let next = attempts(&provider).pop().unwrap();
+        assert!(!String::from_utf8_lossy(&next.body).contains("own_1"));
+        assert_unhurt(&provider);
+    }
+}
+
+/// What was said cannot be taken back.
+#[tokio::test]
+async fn an_error_of_a_later_round_is_told_in_the_stream() {
+    for cell in cells().filter(|cell| cell.stream) {
+        let (provider, proxy) = staged(failing(cell, "Look. "), "").await;
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("error")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.text().contains("Look. ") && !answer.text().contains("read_evicted"));
+        assert_eq!(cell.dialect.told_error(&answer), "out of order", "{cell:?}");
+        assert_eq!(attempts(&provider).len(), 2);
+        assert_unhurt(&provider);
+    }
+}
+
+#[tokio::test]
+async fn an_overflow_in_a_later_round_is_recovered_like_any_other() {
+    for cell in cells() {
+        let dialect = cell.dialect;
+        let steps = vec![
+            step(|request| says("Look. ", vec![own(request, 1)])),
+            step(move |_| dialect.too_long()),
+            step(|_| says("Recovered.", vec![])),
+        ];
+        let (provider, proxy) = staged(steps, "[compaction]\nkeep_tokens = 2000\n").await;
+        let mut body = cell.asked("overflow");
+        let items = body[dialect.array()].as_array_mut().unwrap();
+        for turn in 1..12_usize {
+            let said = dialect.said(&format!("Step {turn}."), &[]);
+            let asked = dialect.user(&words(turn as u64, 750));
+            items.splice(1..1, said.into_iter().chain([asked]));
+        }
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), had.waits), ("Look. Recovered.", false), "{cell:?}");
+        let rounds = attempts(&provider);
+        assert_eq!(rounds.len(), 3);
+        assert!(rounds[2].body.len() < rounds[1].body.len());
+        assert_unhurt(&provider);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_in_between_takes_the_upstream_call_with_it() {
+    for cell in cells() {
+        let gate = Gate::new();
+        let late = gate.clone();
+        let steps = vec![
+            step(|request| says("Look. ", vec![own(request, 1)])),
+            step(move |_| Reply::Late(late.clone(), Answer::text("Too late."))),
+        ];
+        let provider = Provider::start(scripted(steps)).await.unwrap();
+        let tap = Tap::start(provider.addr()).await;
+        let mut metrics = None;
+        let config = parsed(&format!("http://{}/v1", tap.addr()), &sections(""));
+        let proxy = changed(config, |proxy| metrics = Some(Arc::clone(&proxy.metrics)));
+        let metrics = metrics.unwrap();
+        let body = cell.asked("gone");
+        let (dialect, addr, sent) = (cell.dialect, proxy.proxy_addr, body.clone());
+        let mut client = tokio::spawn(async move {
+            let mut answer = dialect.send(addr, "k", &sent).await;
+            while let Some(frame) = answer.body_mut().frame().await {
+                frame.unwrap();
+            }
+        });
+        patiently("the second round", async {
+            while attempts(&provider).len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert!(tap.open() > 0);
+        client.abort();
+        assert!((&mut client).await.unwrap_err().is_cancelled());
+        patiently("the end of the upstream call", tap.all_closed()).await;
+        patiently("the account", async {
+            while !metrics.render().lines().any(|line| line.contains("\"client_gone\"") && !line.ends_with(" 0")) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        gate.open();
+        // Nothing of it is left: the same request again is answered as if it were the first.
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Done.", 3), "{cell:?}");
+        let again = attempts(&provider);
+        assert_eq!(again[2].body, again[0].body);
+        assert_unhurt(&provider);
+    }
+}
