@@ -20,7 +20,7 @@ use bytes::Bytes;
 use crate::wire::overflow::{self, Verdict};
 use crate::wire::sse::{Event, Reader};
 use events::Beginning;
-pub use events::Told;
+pub use events::{Told, ended_in};
 
 /// Longest time that a response is held, counted from its head. The caller's timer sends
 /// [`Hold::on_deadline`].

@@ -101,12 +101,8 @@ pub enum Shown {
 
 /// Reads the end of an event stream; an event that is cut off is not looked at.
 pub fn from_stream_tail(window: &[u8], shown: Shown) -> Observed {
-    let whole = match shown {
-        Shown::All => window,
-        Shown::End => after_blank_line(window),
-    };
     let mut reader = Reader::new();
-    reader.push(whole);
+    reader.push(whole_events(window, shown));
     reader.finish();
     let events: Vec<_> = std::iter::from_fn(|| reader.next_event()).collect();
     let mut observed = Observed::default();
@@ -135,6 +131,14 @@ fn usage_in(window: &[u8]) -> Option<Usage> {
     let at = memchr::memmem::rfind(window, key)? + key.len();
     let mut values = serde_json::Deserializer::from_slice(window.get(at..)?).into_iter::<Value>();
     usage(&values.next()?.ok()?)
+}
+
+/// A window without the event that is cut off at its beginning.
+pub fn whole_events(window: &[u8], shown: Shown) -> &[u8] {
+    match shown {
+        Shown::All => window,
+        Shown::End => after_blank_line(window),
+    }
 }
 
 fn after_blank_line(window: &[u8]) -> &[u8] {

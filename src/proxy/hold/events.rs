@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::wire::overflow::{self, Sizes, Verdict};
-use crate::wire::sse::Event;
+use crate::wire::sse::{Event, Reader};
+use crate::wire::usage::{Shown, whole_events};
 
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
@@ -190,6 +191,33 @@ fn after_scalar(value: &[u8]) -> Option<&[u8]> {
 fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b'"', text)?;
     Some((text.get(..end)?, text.get(end + 1..)?))
+}
+
+/// Events at a stream's end among which its error is: some servers send `[DONE]` behind it.
+const LAST_EVENTS: usize = 3;
+
+/// The error in which an answer ended that was not held back, by what a window shows of its end. Only what is called
+/// an error counts: a success that looks like an overflow is none for sure.
+pub fn ended_in(window: &[u8], shown: Shown) -> Verdict {
+    let verdict = match beginning(window) {
+        Beginning::Error if shown == Shown::All => overflow::classify(200, window),
+        Beginning::Answer if shown == Shown::All => Verdict::Other,
+        _ => last_events(window, shown),
+    };
+    let silent = matches!(verdict, Verdict::Overflow(Sizes { silent: true, .. }));
+    if silent { Verdict::Other } else { verdict }
+}
+
+fn last_events(window: &[u8], shown: Shown) -> Verdict {
+    let mut reader = Reader::with_limit(window.len());
+    reader.push(whole_events(window, shown));
+    reader.finish();
+    let events: Vec<Event> = std::iter::from_fn(|| reader.next_event()).collect();
+    let told = events.iter().rev().take(LAST_EVENTS).map(told).find_map(|told| match told {
+        Told::Error(verdict) => Some(verdict),
+        Told::Bookkeeping | Told::Output => None,
+    });
+    told.unwrap_or(Verdict::Other)
 }
 
 /// Whether an answer that is there in one piece is an overflow in disguise. Looked into only where
