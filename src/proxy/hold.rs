@@ -5,7 +5,7 @@
 //! ```text
 //! head ─┬─ error status ── whole body, bounded ──┬─ Recover   overflow or output budget
 //!       ├─ 200 ─┬─ event stream: bookkeeping … ──┤
-//!       │       └─ JSON that begins as an error ─┼─ Rejected  400/422 on a rewritten body
+//!       │       └─ JSON that begins as an error ─┼─ Rejected  400/422, or 500 of a template's, on a rewritten body
 //!       └─ anything else ────────────────────────┴─ Release   relay everything
 //! ```
 
@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::wire::overflow::{self, Verdict};
+use crate::wire::refusal;
 use crate::wire::sse::{Event, Reader};
 use events::Beginning;
 pub use events::{Told, ended_in};
@@ -57,7 +58,8 @@ pub enum Step {
     /// Final: too long; never [`Verdict::Other`]. What was held is the error, should the second
     /// attempt fail too; on a stream or a giant body more of it may follow.
     Recover(Verdict),
-    /// Final: a rewritten body was refused with this status (400 or 422): send the original.
+    /// Final: a rewritten body was refused with this status (400, 422, or 500 where its text blames the messages'
+    /// form): send the original.
     Rejected(u16),
 }
 
@@ -208,6 +210,9 @@ impl Hold {
     fn judge_error(&mut self) {
         let State::Error { status, text } = &self.state else { return };
         let step = match overflow::classify(*status, text) {
+            Verdict::Other if self.sent == Sent::Rewritten && *status == 500 && refusal::blames_form(text) => {
+                Step::Rejected(500)
+            }
             Verdict::Other => self.refused(*status).unwrap_or(Step::Release),
             verdict => Step::Recover(verdict),
         };

@@ -69,6 +69,9 @@ fn a_refused_rewrite_is_told() {
         assert_eq!(Hold::new(Sent::Rewritten).on_head(status, Coding::Unknown), expected);
     }
     assert!(recovers(play(Sent::Rewritten, 400, &[OVERFLOW.as_bytes()], Ending::End).0));
+    let template = r#"{"error":{"code":500,"message":"Jinja Exception: conversation roles must alternate"}}"#;
+    assert_eq!(play(Sent::Rewritten, 500, &[template.as_bytes()], Ending::End).0, Step::Rejected(500));
+    assert_eq!(ends_in(500, template), Step::Release, "the client's own body is the client's");
 }
 
 #[test]
