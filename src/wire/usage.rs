@@ -216,11 +216,10 @@ const CACHED: [&str; 4] = [
 
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |paths: &[&str]| paths.iter().find_map(|path| usage.pointer(path).and_then(Value::as_u64));
-    Some(Usage {
-        prompt_tokens: count(&PROMPT)?,
-        completion_tokens: count(&COMPLETION).unwrap_or(0),
-        cached_tokens: count(&CACHED).unwrap_or(0),
-    })
+    let (told, cached_tokens) = (count(&PROMPT)?, count(&CACHED).unwrap_or(0));
+    // More than all there is: this server counts what it read from its cache by itself.
+    let prompt_tokens = if cached_tokens > told { told.saturating_add(cached_tokens) } else { told };
+    Some(Usage { prompt_tokens, completion_tokens: count(&COMPLETION).unwrap_or(0), cached_tokens })
 }
 
 /// Counts of Anthropic's, of which later events (read first) know what earlier ones do not: input from the cache
