@@ -26,9 +26,9 @@ pub use events::{Told, ended_in};
 /// Longest time that a response is held, counted from its head. The caller's timer sends
 /// [`Hold::on_deadline`].
 pub const HOLD_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a stream that are held at most: two events of Responses, each with the request's instructions and
-/// tools again, may come before the error.
-pub const STREAM_BYTES: usize = 256 * 1024;
+/// Bytes of a stream that are held at most. Two events of Responses, each with the request's instructions and tools
+/// again, may come before the error: of the largest agent on record (Codex, 24 KB) they take 48 KB.
+pub const STREAM_BYTES: usize = 64 * 1024;
 /// Bytes of an error body that are held at most.
 pub const ERROR_BYTES: usize = overflow::EXAMINED_BYTES;
 
