@@ -124,7 +124,9 @@ pub fn of_models(
             for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
                 let path = format!("{base}{}", dialect.path());
                 let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
-                compactor.store.learn_window(&key, window);
+                // A list says what the model could have, an error what this server has given it.
+                let told = compactor.store.window(&key).unwrap_or_default();
+                compactor.store.learn_window(&key, told.narrowed(window));
             }
         }
     }))
