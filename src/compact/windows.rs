@@ -107,10 +107,8 @@ pub fn built_in(model: &str) -> Option<Window> {
 }
 
 /// Hosts that serve a vendor's own models with the vendor's own windows, and how the table names those.
-const OWN: &[(&str, &[&str])] = &[
-    ("api.openai.com", &["gpt-", "chatgpt-", "o1", "o3", "o4-", "codex-"]),
-    ("api.anthropic.com", &["claude-"]),
-];
+const OWN: &[(&str, &[&str])] =
+    &[("api.openai.com", &["gpt-", "chatgpt-", "o1", "o3", "o4-", "codex-"]), ("api.anthropic.com", &["claude-"])];
 
 /// Whether the table is about this very host. Elsewhere a model may run in a smaller window than its vendor's.
 pub fn is_own(host: &str, model: &str) -> bool {

@@ -39,8 +39,20 @@ const BOOKKEEPING: &[&str] = &[
     "ping",
 ];
 /// First keys of error objects that say enough by themselves.
-const ERROR_KEYS: &[&str] =
-    &["error", "errors", "detail", "message", "msg", "code", "status", "statusCode", "err", "error_code", "error_msg", "base_resp"];
+const ERROR_KEYS: &[&str] = &[
+    "error",
+    "errors",
+    "detail",
+    "message",
+    "msg",
+    "code",
+    "status",
+    "statusCode",
+    "err",
+    "error_code",
+    "error_msg",
+    "base_resp",
+];
 /// First keys whose value decides: `error` or the name of an answer.
 const KIND_KEYS: &[&str] = &["object", "type"];
 /// First keys that errors and answers share: the next one decides.
@@ -259,7 +271,8 @@ mod tests {
 
     #[test]
     fn an_error_at_the_end_of_what_passed_is_seen() {
-        let text = "data: {\"choices\":[{\"delta\":{\"content\":\"prompt is too long: 5000 tokens > 4096 maximum\"}}]}\n\n";
+        let text =
+            "data: {\"choices\":[{\"delta\":{\"content\":\"prompt is too long: 5000 tokens > 4096 maximum\"}}]}\n\n";
         let other = r#"{"error":{"message":"You exceeded your current quota"}}"#;
         let error = format!("data: {OVERFLOW}\n\n");
         let told = |window: &str, shown| ended_in(window.as_bytes(), shown) != Verdict::Other;

@@ -276,7 +276,7 @@ fn recorded_errors_of_responses_are_told_apart_in_a_stream() {
         return;
     };
     let begun = |kind: &str| {
-        let instructions = "x".repeat(100_000);
+        let instructions = "x".repeat(23_743);
         format!(
             "event: {kind}\ndata: {{\"type\":\"{kind}\",\"response\":{{\"error\":null,\"instructions\":\"{instructions}\"}}}}\n\n"
         )
