@@ -35,7 +35,11 @@ impl Calibration {
         if estimated < Self::LEAST || reported == 0 {
             return;
         }
-        let ratio = (reported as f64 / estimated as f64).clamp(Self::MIN, Self::MAX);
+        let ratio = reported as f64 / estimated as f64;
+        // No tokenizer is that far off: something else was counted, such as what the cache did not have.
+        if !(Self::MIN..=Self::MAX).contains(&ratio) {
+            return;
+        }
         self.factor = self.factor() + Self::WEIGHT * (ratio - self.factor());
     }
 

@@ -233,6 +233,11 @@ fn calibration_learns_and_survives_damage() {
         calibration.observe(1_000, 1_500);
     }
     assert!((calibration.factor() - 1.5).abs() < 0.01);
+    let learned = calibration;
+    for impossible in [1, 50, 499, 3_001, 60_000] {
+        calibration.observe(1_000, impossible);
+    }
+    assert_eq!(calibration, learned, "what no tokenizer counts is no count of this text");
     let stored = serde_json::to_string(&calibration).unwrap();
     let read: Calibration = serde_json::from_str(&stored).unwrap();
     assert!((read.factor() - calibration.factor()).abs() < 1e-9);

@@ -106,6 +106,19 @@ pub fn built_in(model: &str) -> Option<Window> {
     known.max_by_key(|(prefix, ..)| prefix.len()).map(|&(_, input, total)| Window { input, total })
 }
 
+/// Hosts that serve a vendor's own models with the vendor's own windows, and how the table names those.
+const OWN: &[(&str, &[&str])] =
+    &[("api.openai.com", &["gpt-", "chatgpt-", "o1", "o3", "o4-", "codex-"]), ("api.anthropic.com", &["claude-"])];
+
+/// Whether the table is about this very host. Elsewhere a model may run in a smaller window than its vendor's.
+pub fn is_own(host: &str, model: &str) -> bool {
+    let name = bare(model);
+    let serves = |(own, prefixes): &(&str, &[&str])| {
+        host.eq_ignore_ascii_case(own) && prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    OWN.iter().any(serves) && built_in(model).is_some()
+}
+
 /// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`,
 /// `models/…`), the mark of a fine-tune (`ft:`), or a cloud's region and vendor (`us.anthropic.…`).
 fn bare(model: &str) -> String {
@@ -154,6 +167,21 @@ mod tests {
         assert_eq!(built_in("gpt-5-mini"), Some(Window { input: 272_000, total: 400_000 }));
         for model in ["", "my-model", "llama3.1:8b", "qwen2.5-coder:7b", "mistral", "o", "/", "anthropic."] {
             assert_eq!(built_in(model), None, "{model}");
+        }
+    }
+
+    #[test]
+    fn the_table_is_sure_of_a_vendors_own_host_alone() {
+        assert!(is_own("api.openai.com", "gpt-4o") && is_own("API.openai.com", "o3-mini"));
+        assert!(is_own("api.anthropic.com", "claude-sonnet-4-5"));
+        for (host, model) in [
+            ("127.0.0.1", "gpt-oss-20b"),
+            ("api.openai.com.example.org", "gpt-4o"),
+            ("api.openai.com", "my-model"),
+            ("api.anthropic.com", "gpt-4o"),
+            ("openrouter.ai", "anthropic/claude-sonnet-4.5"),
+        ] {
+            assert!(!is_own(host, model), "{host} {model}");
         }
     }
 

@@ -143,7 +143,8 @@ impl Exchange<'_> {
 /// An answer that was held back to its end, as the rule of the two attempts takes it.
 fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
     let verdict = if let Step::Recover(verdict) = step { verdict } else { Verdict::Other };
-    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), overflow: work.overflow() }
+    let of_form = matches!(step, Step::Rejected(500));
+    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), of_form, overflow: work.overflow() }
 }
 
 fn sent(work: &Work) -> Sent {
@@ -152,7 +153,7 @@ fn sent(work: &Work) -> Sent {
 
 /// Whether a rewritten body may be at fault.
 fn refused(work: &Work, status: StatusCode) -> bool {
-    work.pieces.is_some() && matches!(status.as_u16(), 400 | 422)
+    work.pieces.is_some() && matches!(status.as_u16(), 400 | 422 | 500)
 }
 
 /// Whether a refusal is about signed thinking (A10, A27).

@@ -217,6 +217,7 @@ impl Compactor {
             tokens: None,
             activated: None,
             may_overflow: false,
+            taught: false,
             drops_blocks: false,
             recorder,
             overlaid: None,

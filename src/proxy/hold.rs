@@ -5,7 +5,7 @@
 //! ```text
 //! head ─┬─ error status ── whole body, bounded ──┬─ Recover   overflow or output budget
 //!       ├─ 200 ─┬─ event stream: bookkeeping … ──┤
-//!       │       └─ JSON that begins as an error ─┼─ Rejected  400/422 on a rewritten body
+//!       │       └─ JSON that begins as an error ─┼─ Rejected  400/422, or 500 of a template's, on a rewritten body
 //!       └─ anything else ────────────────────────┴─ Release   relay everything
 //! ```
 
@@ -18,16 +18,17 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::wire::overflow::{self, Verdict};
+use crate::wire::refusal;
 use crate::wire::sse::{Event, Reader};
 use events::Beginning;
-pub use events::Told;
+pub use events::{Told, ended_in};
 
 /// Longest time that a response is held, counted from its head. The caller's timer sends
 /// [`Hold::on_deadline`].
 pub const HOLD_TIME: Duration = Duration::from_secs(2);
-/// Bytes of a stream that are held at most: two events of Responses, each with the request's instructions and
-/// tools again, may come before the error.
-pub const STREAM_BYTES: usize = 256 * 1024;
+/// Bytes of a stream that are held at most. Two events of Responses, each with the request's instructions and tools
+/// again, may come before the error: of the largest agent on record (Codex, 24 KB) they take 48 KB.
+pub const STREAM_BYTES: usize = 64 * 1024;
 /// Bytes of an error body that are held at most.
 pub const ERROR_BYTES: usize = overflow::EXAMINED_BYTES;
 
@@ -57,7 +58,8 @@ pub enum Step {
     /// Final: too long; never [`Verdict::Other`]. What was held is the error, should the second
     /// attempt fail too; on a stream or a giant body more of it may follow.
     Recover(Verdict),
-    /// Final: a rewritten body was refused with this status (400 or 422): send the original.
+    /// Final: a rewritten body was refused with this status (400, 422, or 500 where its text blames the messages'
+    /// form): send the original.
     Rejected(u16),
 }
 
@@ -208,6 +210,9 @@ impl Hold {
     fn judge_error(&mut self) {
         let State::Error { status, text } = &self.state else { return };
         let step = match overflow::classify(*status, text) {
+            Verdict::Other if self.sent == Sent::Rewritten && *status == 500 && refusal::blames_form(text) => {
+                Step::Rejected(500)
+            }
             Verdict::Other => self.refused(*status).unwrap_or(Step::Release),
             verdict => Step::Recover(verdict),
         };

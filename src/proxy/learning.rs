@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::Shard;
 use super::encoding::Encoding;
+use super::hold;
+use super::limits::Place;
 use super::observe::{Ending, Tail, Watch};
 use super::origin::Origin;
 use super::tenant::{self, Asker, Proof};
@@ -37,17 +39,22 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let estimated = counted_whole.map(|tokens| tokens.after as f64 / origin.calibration);
     // Not the origin itself: it holds the request's body, and an answer may take minutes.
     let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
-    let (counted, proof) = (Counted::by(&origin), origin.proof);
-    let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
+    let (counted, proof, place) = (Counted::by(&origin), origin.proof, Place::of(&origin));
     let dialect = origin.dialect;
+    // An error that recovery has seen has taught already, and is not told twice by being relayed.
+    let teaches = work.recovers() && !work.taught;
     drop(origin);
     let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
     let listening = ticket.zip(compactor.journal.as_ref());
     let listener = listening.map(|(ticket, journal)| journal.listen(ticket, dialect, &shard.proxy.budget));
     let watch = Watch::new(encoding, move |ending, tail| {
-        let observed = observed(&tail, stream);
-        let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
+        let observed = observed(&tail, stream);
+        // Whoever got an error may close at once.
+        if observed.usage.is_none() && teaches {
+            compactor.learn_limit(&place, &hold::ended_in(&tail.bytes(), tail.shown()));
+        }
+        let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         shard.proxy.metrics.cached(usage.cached_tokens);
         compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
         if proof != Proof::Known {
@@ -57,9 +64,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
         if let Some(window) = filled(&observed, usage) {
-            let Counted { tenant, upstream, model, .. } = &counted;
-            let key = WindowKey { tenant, upstream, path: &path, model, betas: &betas };
-            compactor.store.learn_window(&key, window);
+            compactor.store.learn_window(&place.key(), window);
         }
     });
     Some(watch.recorded_by(recorder).heard_by(listener))
@@ -120,7 +125,9 @@ pub fn of_models(
             for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
                 let path = format!("{base}{}", dialect.path());
                 let key = WindowKey { tenant: &tenant, upstream: &upstream, path: &path, model: &model, betas: "" };
-                compactor.store.learn_window(&key, window);
+                // A list says what the model could have, an error what this server has given it.
+                let told = compactor.store.window(&key).unwrap_or_default();
+                compactor.store.learn_window(&key, told.narrowed(window));
             }
         }
     }))

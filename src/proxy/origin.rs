@@ -17,7 +17,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::evict::Ways;
 use crate::compact::plan::Situation;
 use crate::compact::tokens::Tokens;
-use crate::compact::{Known, TextKey};
+use crate::compact::{Known, TextKey, windows};
 use crate::config::{Config, SignedThinking, Strategies, Subject};
 use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::conversation::Fields;
@@ -68,6 +68,8 @@ pub struct Origin {
     pub least_output: u64,
     pub strategies: Arc<Strategies>,
     pub budget: Budget,
+    /// The window is more than the table's guess: it is configured, was told, or is its vendor's own.
+    pub confirmed: bool,
     /// Input and output together, as the upstream itself told.
     pub told_total: Option<u64>,
     pub calibration: f64,
@@ -144,6 +146,7 @@ impl Origin {
             errand: conversation.errand(parts.uri.path()),
             least_output: conversation.fields.least_output.max(LEAST_OUTPUT),
             budget: Budget::new(&strategies, None, None),
+            confirmed: false,
             told_total: None,
             calibration: compactor
                 .store
@@ -166,6 +169,7 @@ impl Origin {
         origin.told_total = told.and_then(|window| window.total);
         origin.budget = Budget::new(&origin.strategies, origin.window(compactor), conversation.max_output());
         origin.budget.told = told.is_some();
+        origin.confirmed = told.is_some() || origin.is_configured_or_own();
         origin
     }
 
@@ -240,6 +244,14 @@ impl Origin {
     pub fn window(&self, compactor: &Compactor) -> Option<Window> {
         let key = self.window_key();
         window(&self.shard.proxy.config, &key, compactor.store.window(&key))
+    }
+
+    /// Whether the window is configured, or the table's for a model at its vendor's own host.
+    fn is_configured_or_own(&self) -> bool {
+        let config = &self.shard.proxy.config;
+        let host = config.upstreams.get(self.index).and_then(|upstream| upstream.base_url.host());
+        let own = host.is_some_and(|host| windows::is_own(host, &self.model));
+        own || Window::resolve(config.window(&self.model, &self.upstream), "", None).is_some()
     }
 
     /// What a window learned from this request's answer belongs to.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::budget::Permit;
 use super::compaction::Compactor;
 use super::learning::Counted;
+use super::limits::Place;
 use super::origin::Origin;
 use super::sidecall::{self, Purpose};
 use super::tenant::Proof;
@@ -17,8 +18,8 @@ use crate::compact::lighten::lightened;
 use crate::compact::plan::{Actions, Proposal};
 use crate::compact::render::render;
 use crate::compact::{Change, Known, estimate};
-use crate::store::{Batch, LearnedWindow, Stage};
-use crate::wire::overflow::{Scope, Sizes, Unit, Verdict, learned};
+use crate::store::{Batch, Stage};
+use crate::wire::overflow::{Scope, Sizes, Unit, Verdict};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Sight, chain};
 
@@ -190,23 +191,12 @@ impl Compactor {
     }
 
     /// Keeps what an error teaches of the window and of the estimate.
-    async fn learn(&self, work: &Work, verdict: &Verdict, sizes: &Sizes) {
+    async fn learn(&self, work: &mut Work, verdict: &Verdict, sizes: &Sizes) {
         let origin = &work.origin;
+        self.learn_limit(&Place::of(origin), verdict);
+        work.taught = true;
         if origin.proof == Proof::Claimed {
             return;
-        }
-        if let Some(hint) = learned(verdict) {
-            let known = origin.budget.window;
-            let told = hint.input.or(hint.total);
-            let halves = told.zip(known).is_some_and(|(told, known)| told < known.input / 2);
-            // One sample never halves what is known: some providers print nonsense.
-            if !halves || self.sessions.doubted(origin.tenant, window_digest(origin), told) {
-                let LearnedWindow { input, total } = self.store.window(&origin.window_key()).unwrap_or_default();
-                // A smaller limit of one kind makes a larger one of the other kind void.
-                let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
-                let window = LearnedWindow { input: hint.input.or(keep(input)), total: hint.total.or(keep(total)) };
-                self.store.learn_window(&origin.window_key(), window);
-            }
         }
         let comparable = sizes.unit == Unit::Tokens && origin.sight == Sight::Whole;
         let Some(reported) = sizes.input.filter(|_| comparable) else { return };
@@ -239,16 +229,6 @@ fn room_for_tools(work: &mut Work, sizes: &Sizes) -> u64 {
     }
     0
 }
-
-/// Stands for a model's window among the sessions: it is told to one conversation and then to another.
-fn window_digest(origin: &Origin) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key("compactproxy 2025 doubted window");
-    for part in [&*origin.upstream, origin.uri.path(), &*origin.model] {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
-    }
-    *hasher.finalize().as_bytes()
-}
-
 /// Whether the body would be shorter than the one that was refused.
 fn is_shorter(work: &Work, conversation: &Conversation<'_>, rung: &Rung) -> bool {
     let known = Known { active: Some(Arc::new(rung.checkpoint.clone())), ..work.known.clone() };

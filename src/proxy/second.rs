@@ -21,6 +21,8 @@ pub struct Refusal {
     pub status: Option<u16>,
     /// What was refused.
     pub sent: Sent,
+    /// Its text blames the form of the messages, whatever the status.
+    pub of_form: bool,
     pub overflow: Overflow,
 }
 
@@ -50,15 +52,15 @@ pub enum Next {
 
 /// What follows from a refusal.
 pub fn next(attempt: Attempt, refusal: Refusal) -> Next {
-    let Refusal { verdict, status, sent, overflow } = refusal;
-    let at_fault = sent == Sent::Rewritten && matches!(status, Some(400 | 422));
+    let Refusal { verdict, status, sent, of_form, overflow } = refusal;
+    let at_fault = sent == Sent::Rewritten && (of_form || matches!(status, Some(400 | 422)));
     match attempt {
         Attempt::First if verdict != Verdict::Other && overflow == Overflow::Mended => Next::Shorten(verdict),
         Attempt::First if verdict != Verdict::Other && overflow == Overflow::Final => Next::Relay,
         Attempt::First if at_fault => Next::Original,
         Attempt::First | Attempt::Original => Next::Relay,
         // A rate limit or a failure says nothing of the request: the client is to see it and wait.
-        Attempt::Shorter if matches!(status, Some(429 | 500..)) => Next::Relay,
+        Attempt::Shorter if matches!(status, Some(429 | 500..)) && !of_form => Next::Relay,
         Attempt::Shorter => Next::FirstRefusal { condemned: at_fault || verdict != Verdict::Other },
     }
 }
@@ -96,8 +98,23 @@ mod tests {
             (Attempt::Original, Verdict::Other, Some(500), own, Next::Relay),
         ];
         for (attempt, verdict, status, sent, due) in table {
-            let refusal = Refusal { verdict, status, sent, overflow: Overflow::Mended };
+            let refusal = Refusal { verdict, status, sent, of_form: false, overflow: Overflow::Mended };
             assert_eq!(next(attempt, refusal), due, "{attempt:?} {refusal:?}");
+        }
+    }
+
+    /// A template that fails on what was rewritten is no failure of the server's.
+    #[test]
+    fn a_refusal_of_the_form_is_the_rewritings_whatever_its_status() {
+        for (attempt, sent, due) in [
+            (Attempt::First, Sent::Rewritten, Next::Original),
+            (Attempt::First, Sent::Original, Next::Relay),
+            (Attempt::Shorter, Sent::Rewritten, Next::FirstRefusal { condemned: true }),
+            (Attempt::Original, Sent::Original, Next::Relay),
+        ] {
+            let (verdict, overflow) = (Verdict::Other, Overflow::Mended);
+            let refusal = Refusal { verdict, status: Some(500), sent, of_form: true, overflow };
+            assert_eq!(next(attempt, refusal), due, "{attempt:?} {sent:?}");
         }
     }
 
@@ -109,7 +126,7 @@ mod tests {
             (400, Sent::Original, Next::Relay),
             (413, Sent::Rewritten, Next::Relay),
         ] {
-            let refusal = Refusal { verdict, status: Some(status), sent, overflow: Overflow::Left };
+            let refusal = Refusal { verdict, status: Some(status), sent, of_form: false, overflow: Overflow::Left };
             assert_eq!(next(Attempt::First, refusal), due, "{status} {sent:?}");
             let counted = Refusal { overflow: Overflow::Final, ..refusal };
             assert_eq!(next(Attempt::First, counted), Next::Relay);

@@ -43,6 +43,8 @@ pub struct Work {
     pub ticket: Option<Ticket>,
     /// Whether the provider could find this request too long, by its bytes alone.
     pub may_overflow: bool,
+    /// An error of this request's has taught its limit already.
+    pub taught: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.
     pub drops_blocks: bool,
     /// What the proxy adds to the conversation; `None`: nothing, ever.
@@ -175,14 +177,11 @@ impl Work {
     pub(super) fn bound(&mut self) {
         let origin = &self.origin;
         let bytes = self.sent_bytes();
-        let could = match origin.budget.window {
-            None => bytes >= UNKNOWN_WINDOW_BYTES || origin.media,
-            Some(window) => {
-                let bound = origin.budget.output.saturating_add(bytes as u64);
-                bound >= window.input.min(window.total) || origin.media
-            }
-        };
-        self.may_overflow = self.recovers() && could;
+        let bound = origin.budget.output.saturating_add(bytes as u64);
+        let over = origin.budget.window.is_some_and(|window| bound >= window.input.min(window.total));
+        // What only the table says of a window may be far from what this server was started with.
+        let unsure = !origin.confirmed && bytes >= UNKNOWN_WINDOW_BYTES;
+        self.may_overflow = self.recovers() && (over || unsure || origin.media);
     }
 
     /// Whether the output that is asked for could be more than an upstream that told its limit leaves beside

@@ -34,6 +34,16 @@ pub struct LearnedWindow {
     pub total: Option<u64>,
 }
 
+impl LearnedWindow {
+    /// This window where another was told as well: of each kind the smaller number, and none that is larger than
+    /// the smaller one of the other kind.
+    pub fn narrowed(self, other: Self) -> Self {
+        let smaller = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        let (input, total) = (smaller(self.input, other.input), smaller(self.total, other.total));
+        Self { input: input.filter(|input| total.is_none_or(|total| *input <= total)), total }
+    }
+}
+
 /// Hash of what a number was learned for.
 pub(super) type LearnedId = [u8; 16];
 
@@ -162,6 +172,17 @@ mod tests {
         assert!(learned.set([1; 16], Value { factor: Some(1.255), ..VALUE }, 1).is_none(), "within one percent");
         assert!(learned.set([1; 16], Value { factor: Some(1.27), ..VALUE }, 1).is_some());
         assert!(learned.set([1; 16], Value { factor: Some(1.27), ..VALUE }, 1 + REFRESH_SECONDS).is_some(), "daily");
+    }
+
+    #[test]
+    fn the_smaller_limit_wins() {
+        let window = |input, total| LearnedWindow { input, total };
+        let listed = window(None, Some(131_072));
+        assert_eq!(window(None, Some(7_866)).narrowed(listed), window(None, Some(7_866)));
+        assert_eq!(window(Some(7_866), None).narrowed(listed), window(Some(7_866), Some(131_072)));
+        assert_eq!(window(Some(7_866), None).narrowed(window(None, Some(4_096))), window(None, Some(4_096)));
+        assert_eq!(window(None, Some(200_000)).narrowed(listed), listed);
+        assert_eq!(LearnedWindow::default().narrowed(listed), listed);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod overflow;
 pub mod plain;
 mod prefixes;
 pub mod reading;
+pub mod refusal;
 mod responses_item;
 mod responses_side;
 pub mod rounds;

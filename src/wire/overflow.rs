@@ -102,7 +102,10 @@ pub fn is_error(object: &serde_json::Map<String, serde_json::Value>) -> bool {
 /// The limit that a verdict teaches, if its number can be believed.
 pub fn learned(verdict: &Verdict) -> Option<Hint> {
     let (Verdict::Overflow(sizes) | Verdict::OutputBudget(sizes)) = verdict else { return None };
-    let limit = sizes.limit.filter(|limit| sizes.unit == Unit::Tokens && TEACHABLE.contains(limit))?;
+    // A sentence about the output alone tells how much the model writes at most, not what fits into its window.
+    let of_output = sizes.output.is_some() && sizes.input.is_none() && sizes.requested.is_none();
+    let believable = sizes.unit == Unit::Tokens && !of_output;
+    let limit = sizes.limit.filter(|limit| believable && TEACHABLE.contains(limit))?;
     Some(match sizes.scope {
         Scope::Input => Hint { input: Some(limit), total: None },
         Scope::Total => Hint { input: None, total: Some(limit) },
@@ -156,6 +159,9 @@ fn judge(saying: &Saying, status: u16) -> Verdict {
         return Verdict::Overflow(sizes);
     }
     let text = &saying.text;
+    if matches!(status, 500 | 503) && !phrases::is_about_length(text, &saying.codes) {
+        return Verdict::Other;
+    }
     let reading = numbers::read(text).with_fields(&saying.fields);
     match phrases::signal(text, &saying.codes, &reading) {
         Signal::None => Verdict::Other,

@@ -101,12 +101,8 @@ pub enum Shown {
 
 /// Reads the end of an event stream; an event that is cut off is not looked at.
 pub fn from_stream_tail(window: &[u8], shown: Shown) -> Observed {
-    let whole = match shown {
-        Shown::All => window,
-        Shown::End => after_blank_line(window),
-    };
     let mut reader = Reader::new();
-    reader.push(whole);
+    reader.push(whole_events(window, shown));
     reader.finish();
     let events: Vec<_> = std::iter::from_fn(|| reader.next_event()).collect();
     let mut observed = Observed::default();
@@ -135,6 +131,14 @@ fn usage_in(window: &[u8]) -> Option<Usage> {
     let at = memchr::memmem::rfind(window, key)? + key.len();
     let mut values = serde_json::Deserializer::from_slice(window.get(at..)?).into_iter::<Value>();
     usage(&values.next()?.ok()?)
+}
+
+/// A window without the event that is cut off at its beginning.
+pub fn whole_events(window: &[u8], shown: Shown) -> &[u8] {
+    match shown {
+        Shown::All => window,
+        Shown::End => after_blank_line(window),
+    }
 }
 
 fn after_blank_line(window: &[u8]) -> &[u8] {
@@ -212,11 +216,10 @@ const CACHED: [&str; 4] = [
 
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |paths: &[&str]| paths.iter().find_map(|path| usage.pointer(path).and_then(Value::as_u64));
-    Some(Usage {
-        prompt_tokens: count(&PROMPT)?,
-        completion_tokens: count(&COMPLETION).unwrap_or(0),
-        cached_tokens: count(&CACHED).unwrap_or(0),
-    })
+    let (told, cached_tokens) = (count(&PROMPT)?, count(&CACHED).unwrap_or(0));
+    // More than all there is: this server counts what it read from its cache by itself.
+    let prompt_tokens = if cached_tokens > told { told.saturating_add(cached_tokens) } else { told };
+    Some(Usage { prompt_tokens, completion_tokens: count(&COMPLETION).unwrap_or(0), cached_tokens })
 }
 
 /// Counts of Anthropic's, of which later events (read first) know what earlier ones do not: input from the cache

@@ -143,3 +143,17 @@ fn a_message_of_anthropics_reports_itself() {
         r#"{"input_tokens":9,"cache_read_input_tokens":60,"cache_creation_input_tokens":1,"output_tokens":8}"#;
     assert_eq!(tail(message(900, counted)).usage, usage);
 }
+
+/// Some servers leave what they read from their cache out of the prompt's count.
+#[test]
+fn cached_tokens_that_exceed_the_prompt_are_beside_it() {
+    let usage = |text: &str| from_body(text.as_bytes()).usage.unwrap();
+    let beside = usage(
+        r#"{"usage":{"prompt_tokens":500,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":9500}}}"#,
+    );
+    assert_eq!((beside.prompt_tokens, beside.cached_tokens), (10_000, 9_500));
+    let within = usage(
+        r#"{"usage":{"prompt_tokens":9500,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":9500}}}"#,
+    );
+    assert_eq!((within.prompt_tokens, within.cached_tokens), (9_500, 9_500));
+}

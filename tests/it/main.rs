@@ -46,5 +46,6 @@ mod spending;
 mod state;
 mod tls;
 mod transparency;
+mod unforeseen;
 mod unread;
 mod upgrade;

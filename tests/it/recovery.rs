@@ -201,6 +201,22 @@ async fn a_listed_window_is_known_in_every_api() {
     }
 }
 
+/// An error has told less than the list says: asking for the list again changes nothing.
+#[tokio::test]
+async fn a_list_does_not_widen_what_an_error_has_told() {
+    let models = vec![("demo-model".to_owned(), Some(131_072))];
+    let (provider, proxy) = pair(Settings { models, ..settings(Surface::OpenAi) }, COMPACTION).await;
+    assert_eq!(post(proxy.proxy_addr, "k", &history("a", 12, 1_000)).await.status, 200);
+    let url = format!("http://{}/v1/models", proxy.proxy_addr);
+    let mut client = Agent::new(url.clone(), Arc::new(coding_session()));
+    client.key = "k".into();
+    client.fetch(&url).await.unwrap();
+    let before = attempts(&provider).len();
+    assert_eq!(post(proxy.proxy_addr, "k", &history("b", 12, 1_000)).await.status, 200);
+    let verdicts: Vec<Verdict> = attempts(&provider).iter().skip(before).map(|sent| sent.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Accepted], "planned by what the error told");
+}
+
 /// The numbers do not say whether the input or the output is too long: both are made smaller.
 #[tokio::test]
 async fn what_is_undecidable_is_answered_with_both() {

@@ -40,7 +40,9 @@ async fn a_refused_rung_is_not_activated() {
     for (second, stays) in [
         (error(400, "no", "x", "second"), false),
         (error(422, "no", "x", "second"), false),
+        (error(500, "Jinja Exception: conversation roles must alternate user/assistant", "x", "second"), false),
         (too_long(400), false),
+        (error(500, "the server had an error", "x", "second"), true),
         (error(503, "busy", "x", "second"), true),
     ] {
         let told = format!("{second:?}");

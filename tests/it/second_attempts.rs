@@ -11,6 +11,10 @@ use crate::recovery::{COMPACTION, scripted};
 use crate::support::chat::{attempts, history, next_turn, pair, parsed, post, post_with, too_long, words};
 use crate::support::wire::Listener;
 
+/// A chat template's refusal, as local servers give it: with the status of a failure.
+const TEMPLATE: &str =
+    "Jinja Exception: After the optional system message, conversation roles must alternate user/assistant/user/...";
+
 fn raw(status: u16, headers: &[(&'static str, &str)], body: &[u8]) -> Reply {
     let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     Reply::Raw { status, headers, body: Bytes::copy_from_slice(body) }
@@ -31,6 +35,7 @@ async fn of_two_failures_the_telling_one_is_relayed() {
         (second(500), 500, "second"),
         (second(400), 400, "first"),
         (second(401), 400, "first"),
+        (error(500, TEMPLATE, "server_error", "x"), 400, "first"),
         (too_long(400), 400, "first"),
         (Reply::HangUp, 400, "first"),
     ];
@@ -64,14 +69,17 @@ async fn the_first_error_keeps_its_encoding() {
 /// A rewritten body is refused: the original goes out, and only its success condemns the checkpoint.
 #[tokio::test]
 async fn a_refused_rewrite_is_followed_by_the_original() {
-    for (status, reply, seen, quarantined) in [
-        (400, None, 200, true),
-        (422, None, 200, true),
-        (400, Some(error(400, "still bad", "x", "own")), 400, false),
-        (400, Some(error(429, "slow down", "x", "own")), 429, false),
-        (400, Some(too_long(400)), 400, false),
+    let shape = "messages: unexpected shape";
+    for (status, text, reply, seen, quarantined) in [
+        (400, shape, None, 200, true),
+        (422, shape, None, 200, true),
+        (500, TEMPLATE, None, 200, true),
+        (400, shape, Some(error(400, "still bad", "x", "own")), 400, false),
+        (400, shape, Some(error(429, "slow down", "x", "own")), 429, false),
+        (500, TEMPLATE, Some(error(500, TEMPLATE, "x", "own")), 500, false),
+        (400, shape, Some(too_long(400)), 400, false),
     ] {
-        let bad = error(status, "messages: unexpected shape", "invalid_request_error", "rewritten");
+        let bad = error(status, text, "invalid_request_error", "rewritten");
         let done = || Reply::Say(Answer::text("Done."));
         let replies = [too_long(400), done(), bad, reply.clone().unwrap_or_else(done)];
         let (provider, proxy) = pair(scripted(replies), COMPACTION).await;

@@ -352,6 +352,35 @@ async fn an_overflow_that_no_byte_bound_foresaw_is_mended_if_it_comes_first() {
 }
 
 #[tokio::test]
+async fn an_overflow_that_passes_on_a_socket_teaches_the_window() {
+    let mut ends = ends(SECTIONS).await;
+    let item = json!({"type": "message", "role": "assistant", "content": []});
+    let mut error = too_long();
+    error["error"]["message"] =
+        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
+    ends.ask(&request(None, json!([user("begin")]))).await;
+    ends.asked().await;
+    for event in [json!({"type": "response.output_item.added", "item": item}), error] {
+        ends.tell(&event).await;
+        assert_eq!(ends.told().await, event);
+    }
+    // A busy disk may keep one from being planned (L5).
+    let mut sizes = Vec::new();
+    for again in 0..10 {
+        let turns = (1..5).flat_map(|n| [call(n), result(n, &words(again * 10 + n as u64, 3_000))]);
+        let body = request(None, [user("begin")].into_iter().chain(turns).collect());
+        ends.ask(&body).await;
+        let (asked, sent) = (ends.asked().await.len(), body.to_string().len());
+        if asked < sent / 2 {
+            return;
+        }
+        sizes.push((asked, sent));
+        ends.answer(&format!("resp_{again}"), "done").await;
+    }
+    panic!("not compacted before it is refused: {sizes:?}");
+}
+
+#[tokio::test]
 async fn requests_that_overlap_pass_and_so_do_their_answers() {
     let mut ends = ends(SECTIONS).await;
     let large = words(3, 12_000);

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::wire::overflow::{self, Sizes, Verdict};
-use crate::wire::sse::Event;
+use crate::wire::sse::{Event, Reader};
+use crate::wire::usage::{Shown, whole_events};
 
 /// What an event says.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(super) enum Beginning {
     /// White space, or a key cut in two.
     Unclear,
     Stream,
-    /// JSON whose first member is one that errors begin with.
+    /// JSON whose first member that says something is one that errors have.
     Error,
     Answer,
 }
@@ -38,12 +39,24 @@ const BOOKKEEPING: &[&str] = &[
     "ping",
 ];
 /// First keys of error objects that say enough by themselves.
-const ERROR_KEYS: &[&str] =
-    &["error", "errors", "detail", "message", "msg", "code", "status", "statusCode", "err", "error_code", "error_msg"];
+const ERROR_KEYS: &[&str] = &[
+    "error",
+    "errors",
+    "detail",
+    "message",
+    "msg",
+    "code",
+    "status",
+    "statusCode",
+    "err",
+    "error_code",
+    "error_msg",
+    "base_resp",
+];
 /// First keys whose value decides: `error` or the name of an answer.
 const KIND_KEYS: &[&str] = &["object", "type"];
 /// First keys that errors and answers share: the next one decides.
-const NEUTRAL_KEYS: &[&str] = &["id", "request_id", "requestId", "user_id", "created", "timestamp"];
+const NEUTRAL_KEYS: &[&str] = &["id", "request_id", "requestId", "user_id", "created", "timestamp", "model"];
 /// Fields that event streams begin with.
 const STREAM_STARTS: &[&[u8]] = &[b"data", b"event", b"error", b"id", b"retry", b":"];
 /// More white space and key than this is no error of any provider.
@@ -157,26 +170,47 @@ fn first_member(mut text: &[u8]) -> Option<Beginning> {
         let (key, rest) = string(rest)?;
         let value = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
         let names = |keys: &[&str]| keys.iter().any(|name| name.as_bytes() == key);
-        if !names(NEUTRAL_KEYS) {
-            let error = if names(KIND_KEYS) { is_error_kind(value)? } else { names(ERROR_KEYS) && !is_null(value)? };
-            return Some(if error { Beginning::Error } else { Beginning::Answer });
+        let after = after_empty(value)?;
+        // An answer without a choice is none: what it is, is said further on.
+        if key == b"choices" && after.is_some() {
+            return Some(Beginning::Error);
         }
-        text = after_scalar(value)?;
+        text = match after {
+            Some(after) => after,
+            None if names(KIND_KEYS) && is_kind(value, b"error")? => return Some(Beginning::Error),
+            None if names(KIND_KEYS) && is_kind(value, b"chat.completion")? => after_scalar(value)?,
+            None if names(NEUTRAL_KEYS) => after_scalar(value)?,
+            None if names(ERROR_KEYS) => return Some(Beginning::Error),
+            None => return Some(Beginning::Answer),
+        };
     }
 }
 
-/// Whether a kind's value is `"error"`.
-fn is_error_kind(value: &[u8]) -> Option<bool> {
-    value.first()?;
+/// Whether a kind's value is this one.
+fn is_kind(value: &[u8], kind: &[u8]) -> Option<bool> {
     match value.strip_prefix(b"\"") {
-        Some(text) => Some(string(text)?.0 == b"error"),
+        Some(text) => Some(string(text)?.0 == kind),
         None => Some(false),
     }
 }
 
-/// `"error": null` is how some answers begin.
-fn is_null(value: &[u8]) -> Option<bool> {
-    value.first().map(|first| *first == b'n')
+/// What follows a value that says nothing (`null`, `false`, an empty text, list or object) and its comma;
+/// `Some(None)`: the value says something.
+fn after_empty(value: &[u8]) -> Option<Option<&[u8]>> {
+    let first = *value.first()?;
+    let rest = match first {
+        b'n' | b'f' => Some(value),
+        b'"' => value.get(1..)?.strip_prefix(b"\""),
+        b'[' | b'{' => value.get(1..)?.trim_ascii_start().strip_prefix(if first == b'[' { b"]" } else { b"}" }),
+        _ => None,
+    };
+    // Only what may still turn out to be empty waits for its next byte.
+    if rest.is_none() && matches!(first, b'"' | b'[' | b'{') && value.get(1..)?.trim_ascii_start().is_empty() {
+        return None;
+    }
+    let Some(rest) = rest else { return Some(None) };
+    let end = memchr::memchr2(b',', b'}', rest)?;
+    Some(Some(rest.get(end + 1..)?))
 }
 
 /// What follows a string or number and its comma.
@@ -192,10 +226,64 @@ fn string(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
+/// Events at a stream's end among which its error is: some servers send `[DONE]` behind it.
+const LAST_EVENTS: usize = 3;
+
+/// The error in which an answer ended that was not held back, by what a window shows of its end. Only what is called
+/// an error counts: a success that looks like an overflow is none for sure.
+pub fn ended_in(window: &[u8], shown: Shown) -> Verdict {
+    let verdict = match beginning(window) {
+        Beginning::Error if shown == Shown::All => overflow::classify(200, window),
+        Beginning::Answer if shown == Shown::All => Verdict::Other,
+        _ => last_events(window, shown),
+    };
+    let silent = matches!(verdict, Verdict::Overflow(Sizes { silent: true, .. }));
+    if silent { Verdict::Other } else { verdict }
+}
+
+fn last_events(window: &[u8], shown: Shown) -> Verdict {
+    let mut reader = Reader::with_limit(window.len());
+    reader.push(whole_events(window, shown));
+    reader.finish();
+    let events: Vec<Event> = std::iter::from_fn(|| reader.next_event()).collect();
+    let told = events.iter().rev().take(LAST_EVENTS).map(told).find_map(|told| match told {
+        Told::Error(verdict) => Some(verdict),
+        Told::Bookkeeping | Told::Output => None,
+    });
+    told.unwrap_or(Verdict::Other)
+}
+
 /// Whether an answer that is there in one piece is an overflow in disguise. Looked into only where
 /// its tell-tale words are, so that other answers cost one search.
 pub(super) fn silent_overflow(text: &[u8]) -> Verdict {
     let has = |words: &str| memchr::memmem::find(text, words.as_bytes()).is_some();
-    let told = has(WINDOW_FULL) || (has("\"length\"") && has("completion_tokens\":"));
+    let full = has(WINDOW_FULL) || (has("\"length\"") && has("completion_tokens\":"));
+    // Inside a text the quotes would be escaped.
+    let told = full || has("\"error\":{") || has("\"error\": {");
     if told && text.len() <= overflow::EXAMINED_BYTES { overflow::classify(200, text) } else { Verdict::Other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OVERFLOW: &str = r#"{"error":{"message":"prompt is too long: 5000 tokens > 4096 maximum"}}"#;
+
+    #[test]
+    fn an_error_at_the_end_of_what_passed_is_seen() {
+        let text =
+            "data: {\"choices\":[{\"delta\":{\"content\":\"prompt is too long: 5000 tokens > 4096 maximum\"}}]}\n\n";
+        let other = r#"{"error":{"message":"You exceeded your current quota"}}"#;
+        let error = format!("data: {OVERFLOW}\n\n");
+        let told = |window: &str, shown| ended_in(window.as_bytes(), shown) != Verdict::Other;
+        assert!(told(OVERFLOW, Shown::All));
+        for end in ["", "data: [DONE]\n\n"] {
+            assert!(told(&format!("{text}{error}{end}"), Shown::All));
+            assert!(told(&format!("cut\"}}\n\n{text}{error}{end}"), Shown::End));
+        }
+        assert!(!told(text, Shown::All) && !told(&format!("{text}data: {other}\n\n"), Shown::All));
+        assert!(!told(&format!("{error}{}", text.repeat(3)), Shown::All), "it went on");
+        let silent = r#"{"choices":[{"message":{"content":""},"finish_reason":"length"}],"usage":{"prompt_tokens":4096,"completion_tokens":0}}"#;
+        assert!(!told(silent, Shown::All));
+    }
 }

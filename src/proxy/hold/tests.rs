@@ -69,6 +69,9 @@ fn a_refused_rewrite_is_told() {
         assert_eq!(Hold::new(Sent::Rewritten).on_head(status, Coding::Unknown), expected);
     }
     assert!(recovers(play(Sent::Rewritten, 400, &[OVERFLOW.as_bytes()], Ending::End).0));
+    let template = r#"{"error":{"code":500,"message":"Jinja Exception: conversation roles must alternate"}}"#;
+    assert_eq!(play(Sent::Rewritten, 500, &[template.as_bytes()], Ending::End).0, Step::Rejected(500));
+    assert_eq!(ends_in(500, template), Step::Release, "the client's own body is the client's");
 }
 
 #[test]
@@ -102,6 +105,10 @@ fn bookkeeping_is_held_until_an_error() {
         "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"context_length_exceeded\"}}}\n\n"
             .to_owned(),
         "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"model_context_window_exceeded\"}]}\n\n".to_owned(),
+        format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"\"}},\"finish_reason\":\"error\",{}]}}\n\n",
+            OVERFLOW.trim_start_matches('{')
+        ),
     ];
     for piece in bookkeeping {
         assert_eq!(after_data(200, piece), Step::Hold, "{piece}");
@@ -146,6 +153,13 @@ fn json_in_a_success_is_held_only_if_it_begins_as_an_error() {
         format!("{{\"id\":\"gen-1\",\"created\":17,{}", OVERFLOW.trim_start_matches('{')),
         r#"{"object":"error","message":"prompt is too long: 5000 tokens > 4096 maximum"}"#.to_owned(),
         r#"{"detail":"prompt is too long: 5000 tokens > 4096 maximum"}"#.to_owned(),
+        // Behind members of an answer that say nothing.
+        format!("{{\"id\":null,\"choices\":null,{}", OVERFLOW.trim_start_matches('{')),
+        format!("{{\"choices\": [ ],{}", OVERFLOW.trim_start_matches('{')),
+        format!("{{\"object\":\"\",\"model\":\"m\",{}", OVERFLOW.trim_start_matches('{')),
+        format!("{{\"success\":false,{}", OVERFLOW.trim_start_matches('{')),
+        format!("{{\"object\":\"chat.completion\",\"usage\":{{}},\"choices\":[],{}", OVERFLOW.trim_start_matches('{')),
+        r#"{"id":"1","choices":null,"created":1,"model":"m","object":"chat.completion","usage":{"total_tokens":0},"base_resp":{"status_code":2013,"status_msg":"invalid params, context window exceeds limit (2013)"}}"#.to_owned(),
     ];
     for error in &errors {
         assert_eq!(after_data(200, error), Step::Hold, "{error}");
@@ -155,10 +169,11 @@ fn json_in_a_success_is_held_only_if_it_begins_as_an_error() {
     }
     assert_eq!(ends_in(200, QUOTA), Step::Release);
     for answer in [
-        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"cho",
-        "{\"object\":\"chat.completion\",",
-        "{\"choices\":[",
-        "{\"error\":null,\"id\":\"resp_1\"",
+        "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"choices\":[{\"ind",
+        "{\"object\":\"chat.completion\",\"model\":\"m\",\"usage\":{\"",
+        "{\"choices\":[{",
+        "{\"success\":true,",
+        "{\"error\":null,\"id\":\"resp_1\",\"object\":\"response\"",
         "{\"type\":\"message\",",
         "{}",
         "[1,2",
@@ -180,6 +195,20 @@ fn an_overflow_in_disguise_is_seen_where_it_comes_in_one_piece() {
     assert!(recovers(after_data(200, &answer("length", "", 0))));
     assert_eq!(after_data(200, &answer("length", "cut", 16)), Step::Release);
     assert_eq!(after_data(200, &answer("stop", "", 0)), Step::Release);
+}
+
+/// The largest opening on record: Codex's instructions and tools, 24 KB, stand in two events.
+#[test]
+fn an_agents_opening_events_fit() {
+    assert_eq!(STREAM_BYTES, 65_536, "the design's number");
+    let opening = |kind: &str| {
+        let instructions = "x".repeat(23_743);
+        let data = format!("{{\"type\":\"{kind}\",\"response\":{{\"instructions\":\"{instructions}\"}}}}");
+        format!("event: {kind}\ndata: {data}\n\n")
+    };
+    let begun = opening("response.created") + &opening("response.in_progress");
+    assert_eq!(after_data(200, &begun), Step::Hold);
+    assert!(recovers(after_data(200, &format!("{begun}event: error\ndata: {OVERFLOW}\n\n"))));
 }
 
 #[test]
@@ -247,7 +276,7 @@ fn recorded_errors_of_responses_are_told_apart_in_a_stream() {
         return;
     };
     let begun = |kind: &str| {
-        let instructions = "x".repeat(100_000);
+        let instructions = "x".repeat(23_743);
         format!(
             "event: {kind}\ndata: {{\"type\":\"{kind}\",\"response\":{{\"error\":null,\"instructions\":\"{instructions}\"}}}}\n\n"
         )
@@ -283,7 +312,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     let events = proptest::collection::vec(event(), 0..8).prop_map(|events| events.concat().into_bytes());
     let json = prop_oneof![Just(OVERFLOW), Just(QUOTA), Just("{\"id\":\"x\",\"choices\":[]}"), Just("  ")]
         .prop_map(|text| text.as_bytes().to_vec());
-    let large = (250_000usize..270_000).prop_map(|length| vec![b':'; length]);
+    let large = (60_000usize..70_000).prop_map(|length| vec![b':'; length]);
     let huge = (260_000usize..264_000).prop_map(|length| vec![b' '; length]);
     prop_oneof![8 => events, 4 => json, 1 => large, 1 => huge, 2 => proptest::collection::vec(any::<u8>(), 0..300)]
 }

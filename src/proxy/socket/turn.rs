@@ -14,6 +14,7 @@ use super::super::observe::Watch;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use crate::wire::overflow::Verdict;
+use crate::wire::refusal;
 
 /// A request that was sent, and the beginning of its answer.
 pub struct Sent {
@@ -74,7 +75,7 @@ impl Sent {
         match told_of(text) {
             Told::Bookkeeping if self.may_wait() => Step::Hold,
             Told::Bookkeeping | Told::Output => Step::Answered,
-            Told::Error(verdict) => self.judge(verdict, status(text)),
+            Told::Error(verdict) => self.judge(verdict, text),
         }
     }
 
@@ -85,9 +86,10 @@ impl Sent {
         expected && self.held_bytes <= STREAM_BYTES
     }
 
-    fn judge(&self, verdict: Verdict, status: Option<u16>) -> Step {
+    fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
         let sent = if self.work.pieces.is_some() { Body::Rewritten } else { Body::Original };
-        let refusal = Refusal { verdict, status, sent, overflow: self.work.overflow() };
+        let of_form = refusal::blames_form(text);
+        let refusal = Refusal { verdict, status: status(text), sent, of_form, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),

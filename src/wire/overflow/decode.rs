@@ -194,6 +194,9 @@ impl Walk {
         for child in CHILD_KEYS.iter().filter_map(|key| object.get(*key)).filter(|child| !child.is_string()) {
             self.value(child, &inherited, depth);
         }
+        for error in choice_errors(object) {
+            self.value(error, &inherited, depth);
+        }
         for child in DOUBTFUL_KEYS.iter().filter_map(|key| object.get(*key)) {
             let decoded = child.as_str().and_then(|text| serde_json::from_str(text).ok());
             let child = decoded.as_ref().unwrap_or(child);
@@ -297,7 +300,19 @@ pub(super) fn is_error_object(object: &Map<String, Value>) -> bool {
     let failed = object.get("response").and_then(|response| response.get("error")).is_some_and(Value::is_object);
     let by_name = has("error") || text("type") == Some("error") || text("object") == Some("error");
     let bare = ["errors", "detail"].iter().any(|key| has(key)) || (text("role").is_none() && text("message").is_some());
-    by_name || failed || (bare && !is_answer(object))
+    by_name || failed || is_refused(object) || choice_errors(object).next().is_some() || (bare && !is_answer(object))
+}
+
+/// MiniMax's way of saying so: a status of its own beside empty members of an answer.
+fn is_refused(object: &Map<String, Value>) -> bool {
+    let status = object.get("base_resp").and_then(|told| told.get("status_code")?.as_i64());
+    status.is_some_and(|status| status != 0) && !is_answer(object)
+}
+
+/// Errors in place of what was to be said.
+fn choice_errors(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
+    let choices = object.get("choices").and_then(Value::as_array).into_iter().flatten().take(MAX_ELEMENTS);
+    choices.filter_map(|choice| choice.get("error")).filter(|error| error.is_object())
 }
 
 /// A success without any output because the prompt filled the window (INVARIANTS §4.8). The inner

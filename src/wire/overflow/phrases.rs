@@ -46,6 +46,7 @@ families! {
         r"\bmax(?:imum)? (?:input|prompt) (?:length|characters|chars|tokens) (?:is|of|=|:)",
         r"\bcannot truncate prompt\b",
         r"\b(?:input|prompt) tokens? (?:limit )?exceeded\b",
+        r"\bmax tokens\b[^.;]{0,20}\bexceeded\b",
     ];
     // The window, and a word for "full", in either order.
     WINDOW = [
@@ -79,12 +80,28 @@ families! {
         r"\b(?:tool|function|header|url|uri|metadata|stop sequences?|file ?name|parameter name|tool name|description|title|user field|session|api key|password)\b[^.;:]{0,24}\b(?:too long|exceed\w*)",
         r"^\W*(?:logit_bias|stop|user|metadata|top_\w+|response_format|reasoning\w*|temperature|seed|n)\b\W*:|\bmust be one of\b",
         r"\btimed? ?out\b|\btime limit\b|\bdeadline\b",
+        r"\bqueue[ds]?\b|\b(?:max\w*|exceeded|too many|number of)\b[^.;]{0,20}\bretr(?:y|ies)\b|\bretry (?:limit|attempts?|count|budget)\b|\b(?:at|over|no|insufficient|server|service|system|cluster|engine|gpu|deployment)\b[^.;]{0,20}\bcapacity\b",
+        r"\b(?:does not|doesn't) exist\b|\b(?:model|endpoint|deployment|route) not found\b|\baccess\b[^.;]{0,12}\b(?:limits?|level|tier)\b",
         r"\b(?:too many|number of|\d+) (?:tools|functions|images|messages|documents|stop sequences|files|choices)\b",
         r"\bbeta\b|\bnot (?:yet )?(?:available|supported)\b",
     ];
     // The client asks for more output than the model ever writes: nothing to compact.
     OUTPUT_PARAMETER = [
         r"\bmax_(?:new_|completion_|output_)?tokens\b|\bmaxtokens\b|\bmax_new_tokens\b|\bmaxoutputtokens\b|\boutput tokens\b|\bcompletion tokens\b|\bmaximum tokens\b|\bmax output\b",
+    ];
+    // What such a sentence must name besides for the limit to be one of the window: the request alone has it all.
+    WINDOW_NAMED = [
+        r"\b(?:prompt|inputs?|messages|context|conversation|max_model_len|max_seq_len|sequence|prompt_len)\b",
+    ];
+    // What a sentence is about before it begins.
+    LABEL = [
+        r"^\W*(?:[a-z_]*error\W+)?(?:(?:invalid|bad|malformed|unprocessable|incorrect) (?:request|input|prompt|parameter|argument)s?|request validation (?:failed|error)|input validation (?:failed|error))\b[^:]{0,30}:\s*",
+    ];
+    // A sum of what the request has, though it speaks of images.
+    IMAGES_AND_TEXT = [r"\btokens of (?:the )?(?:images? and (?:the )?text|text and (?:the )?images?)\b"];
+    // What a failure of the server's must speak of to be one of length.
+    LENGTH = [
+        r"\b(?:prompts?|inputs?|messages|history|conversation|chat|query|sequence)\b[^.;:]{0,40}\b(?:length|long)\b|\bmax_(?:seq|model|input)_len",
     ];
     INPUT_NAMED = [
         r"\b(?:prompt|inputs?|messages|context|request|conversation|max_model_len|max_seq_len|sequence|prompt_len)\b",
@@ -123,7 +140,7 @@ const ELSEWHERE: &[&str] = &["超长", "超过最大长度", "上下文长度", 
 pub(super) fn signal(text: &str, codes: &[String], reading: &Reading) -> Signal {
     let bytes = text.as_bytes();
     let coded = codes.iter().any(|code| CODE.is_match(code.as_bytes())) || CODE.is_match(bytes);
-    if FOREIGN.is_match(bytes) {
+    if FOREIGN.is_match(&IMAGES_AND_TEXT.replace_all(bytes, &b"tokens"[..])) {
         return Signal::None;
     }
     if PAGES.is_match(bytes) {
@@ -139,7 +156,7 @@ pub(super) fn signal(text: &str, codes: &[String], reading: &Reading) -> Signal 
             return if TOO_LONG.is_match(bytes) { Signal::Size(Unit::Chars) } else { Signal::None };
         }
     }
-    let output_only = OUTPUT_PARAMETER.is_match(bytes) && !INPUT_NAMED.is_match(bytes);
+    let output_only = OUTPUT_PARAMETER.is_match(bytes) && !WINDOW_NAMED.is_match(&LABEL.replace(bytes, &b""[..]));
     if output_only && !coded {
         return if reading.nothing_left { Signal::Size(Unit::Tokens) } else { Signal::None };
     }
@@ -151,6 +168,16 @@ pub(super) fn signal(text: &str, codes: &[String], reading: &Reading) -> Signal 
 /// Anthropic's and its edge's code for bodies over 32 MB, with whatever sentence.
 fn is_too_large_code(text: &str, codes: &[String]) -> bool {
     text.len() < 200 && codes.iter().any(|code| code == "request_too_large")
+}
+
+/// Whether a sentence speaks of length at all: a server that fails (500, 503) has other limits too, of its queue or of
+/// its connections.
+pub(super) fn is_about_length(text: &str, codes: &[String]) -> bool {
+    let bytes = text.as_bytes();
+    let told = [&TOKENS, &CODE, &LENGTH, &PAGES, &BYTES, &CHARS, &WHOLE_REQUEST_BYTES];
+    told.iter().any(|family| family.is_match(bytes))
+        || codes.iter().any(|code| CODE.is_match(code.as_bytes()))
+        || ELSEWHERE.iter().any(|word| text.contains(word))
 }
 
 /// Whether the limit of a sentence bounds the input alone or input and output together.
@@ -226,6 +253,9 @@ pub(super) fn compile_all() {
         assert!(!regex.is_match(b"hello"));
     }
     for regex in [&OUTPUT_SPOKEN, &TOKENS, &BYTES, &CHARS, &PAGES, &TOTAL_SCOPE, &INPUT_SCOPE, &ECHO] {
+        assert!(!regex.is_match(b"hello"));
+    }
+    for regex in [&WINDOW_NAMED, &LABEL, &IMAGES_AND_TEXT, &LENGTH] {
         assert!(!regex.is_match(b"hello"));
     }
     assert!(!QUOTED_VALUE.is_match(b"hello") && !FOREIGN_CODE.is_match(b"hello"));

@@ -177,6 +177,7 @@ fn limits_are_learned_within_reason() {
         let text = format!("prompt is too long: 30000000 tokens > {limit} maximum");
         assert_eq!(hint(&text).is_some(), taught, "{limit}");
     }
+    assert_eq!(hint("max_tokens (16384) must be less than the context length of 8192"), None, "of output alone");
     assert_eq!(hint("Sent message larger than max (31457280 vs. 20971520)"), None);
     assert_eq!(learned(&Verdict::Other), None);
 }
