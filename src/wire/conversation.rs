@@ -45,7 +45,7 @@ pub struct Conversation<'b> {
     pub fields: Fields,
     /// Byte ranges of the leading system/developer messages: outside the chain, never touched.
     pub lead: Vec<Range<usize>>,
-    /// What no strategy may touch for a boundary in or behind it, but the model still reads: outside the chain.
+    /// What no strategy may touch for a provider's compaction in it, but the model still reads: outside the chain.
     pub settled: Vec<Item>,
     /// Byte ranges of what a provider's compaction stands for: sent, but ignored (R10, A19). Never touched.
     pub superseded: Vec<Range<usize>>,
@@ -102,9 +102,7 @@ pub enum Sight {
 pub enum Standing {
     #[default]
     Plain,
-    /// It changes what the rest means (A21): what is before it and itself stay as they are.
-    Boundary,
-    /// It stands for all that precedes it, which the provider ignores (R10, A19): a boundary too.
+    /// It stands for all that precedes it, which the provider ignores (R10, A19): that and itself stay as they are.
     Compaction,
     /// It refers to something that the provider holds (R9).
     Reference,

@@ -25,12 +25,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// The edit that puts `text` in front of the text of the user message `item`. `None` for other roles and
-    /// shapes.
-    pub fn fold_into(&self, item: usize, text: &str) -> Option<Edit> {
+    /// The edits, in order, that put `text` in front of the text of the user message `item`. `None` for other roles
+    /// and shapes.
+    pub fn fold_into(&self, item: usize, text: &str) -> Option<Vec<Edit>> {
         match self.dialect {
-            Dialect::Chat => openai_chat::fold_into(self, item, text, "text"),
-            Dialect::Responses => openai_responses::fold_into(self, item, text),
+            Dialect::Chat => openai_chat::fold_into(self, item, text, "text").map(|edit| vec![edit]),
+            Dialect::Responses => openai_responses::fold_into(self, item, text).map(|edit| vec![edit]),
             Dialect::Messages => anthropic::fold_into(self, item, text),
         }
     }
