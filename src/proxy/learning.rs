@@ -40,6 +40,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let (counted, proof) = (Counted::by(&origin), origin.proof);
     let (path, betas) = (origin.uri.path().to_owned(), origin.betas().to_owned());
     let dialect = origin.dialect;
+    let least = origin.budget.window.map_or(0, |window| window.total / 2);
     drop(origin);
     let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
     let listener = ticket.zip(compactor.journal.as_ref()).map(|(ticket, journal)| journal.listen(ticket, dialect));
@@ -55,7 +56,9 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         if let Some(estimated) = estimated {
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
-        if let Some(window) = filled(&observed, usage) {
+        // One sample never halves what is known.
+        let believed = |window: &LearnedWindow| window.total.is_none_or(|total| total >= least);
+        if let Some(window) = filled(&observed, usage).filter(believed) {
             let Counted { tenant, upstream, model, .. } = &counted;
             let key = WindowKey { tenant, upstream, path: &path, model, betas: &betas };
             compactor.store.learn_window(&key, window);

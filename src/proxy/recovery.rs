@@ -187,7 +187,7 @@ impl Compactor {
                 // A smaller limit of one kind makes a larger one of the other kind void.
                 let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
                 let window = LearnedWindow { input: hint.input.or(keep(input)), total: hint.total.or(keep(total)) };
-                self.store.learn_window(&origin.window_key(), window);
+                self.store.replace_window(&origin.window_key(), window);
             }
         }
         let comparable = sizes.unit == Unit::Tokens && origin.sight == Sight::Whole;

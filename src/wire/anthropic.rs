@@ -1,6 +1,7 @@
 //! Anthropic Messages: what is read of a request beside its messages, and what is written into one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::anthropic_item::is_change;
 use super::conversation::{Conversation, Fields, Role};
@@ -21,6 +22,7 @@ pub(super) const READ: &[&str] = &[
     "output_format",
     "mcp_servers",
     "context_management",
+    "anthropic_beta",
 ];
 
 /// Takes note of a top-level member.
@@ -43,6 +45,11 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
                         .is_none_or(|form| !form.starts_with("clear_thinking_"))
                 })
             })
+        }
+        "anthropic_beta" => {
+            let each =
+                elements(body, span.start).ok().filter(|_| kind(body, span) == b'[').unwrap_or(vec![span.clone()]);
+            fields.betas.extend(each.iter().filter_map(|beta| string(body, beta)).map(|beta| Arc::from(&*beta)));
         }
         "thread" => {
             // What is created here is shown whole; all else continues what the provider holds.
@@ -158,6 +165,13 @@ fn unmarked(raw: &[u8], block: &Range<usize>) -> Option<String> {
         parts.push(format!("{}:{value}", quoted(&key)));
     }
     Some(format!("{{{}}}", parts.join(",")))
+}
+
+/// The block `text` with the cache breakpoint of the block `raw`, if that has one (A16).
+pub(super) fn marked_as(raw: &[u8], text: &str) -> Option<String> {
+    let breakpoint = value_of(raw, &(0..raw.len()), "cache_control").filter(|span| kind(raw, span) == b'{')?;
+    let open = text.strip_suffix('}')?;
+    Some(format!(r#"{open},"cache_control":{}}}"#, owned(raw, &breakpoint)?))
 }
 
 fn member_of(members: &[Member<'_>], key: &str) -> Option<Range<usize>> {

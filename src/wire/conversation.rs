@@ -71,6 +71,8 @@ pub struct Fields {
     pub continues: bool,
     /// The provider compacts the history by itself (R12): nothing is planned, only an overflow is mended.
     pub managed: bool,
+    /// Beta features that the body asks for (Bedrock, Vertex).
+    pub betas: Vec<Arc<str>>,
     /// Output tokens below which a limit may not be lowered for the dialect's own reasons (A14); else 0.
     pub least_output: u64,
 }

@@ -253,6 +253,10 @@ fn member(
         ("fallback_credit_token", _) => return Err(fail("the body is bound to a token")),
         _ => dialect.member(fields, body, key, &span),
     }
+    // The provider keeps a message thread by rules of its own.
+    if key == "thread" && fields.continues {
+        return Err(fail("it continues a thread"));
+    }
     fields.members.push((key.into(), span));
     Ok(())
 }

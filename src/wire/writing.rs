@@ -2,15 +2,19 @@
 
 use bytes::Bytes;
 
-use super::conversation::{Conversation, Dialect, Slot};
+use super::conversation::{Conversation, Dialect, Slot, SlotKind};
 use super::splice::Edit;
 use super::{anthropic, openai_chat, openai_responses};
 
 impl Conversation<'_> {
     /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
-    /// where arguments stand as an object.
+    /// where arguments stand as an object. A block keeps the cache breakpoint that the client has on it now.
     pub fn replacement(&self, item: usize, slot: &Slot, text: &str) -> Bytes {
         match self.raw(item).get(slot.span.start) {
+            Some(b'{') if slot.kind == SlotKind::Media && self.dialect == Dialect::Messages => {
+                let raw = self.raw(item).get(slot.span.clone()).unwrap_or_default();
+                anthropic::marked_as(raw, text).unwrap_or_else(|| text.to_owned()).into()
+            }
             Some(b'{') => Bytes::from(text.to_owned()),
             _ => quoted(text).into(),
         }

@@ -5,11 +5,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::hold::{STREAM_BYTES, Sent as Body, Told, told_of};
+use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
@@ -74,7 +73,7 @@ impl Sent {
         match told_of(text) {
             Told::Bookkeeping if self.may_wait() => Step::Hold,
             Told::Bookkeeping | Told::Output => Step::Answered,
-            Told::Error(verdict) => self.judge(verdict, status(text)),
+            Told::Error(verdict) => self.judge(verdict, status_of(text)),
         }
     }
 
@@ -102,20 +101,6 @@ impl Sent {
         self.since = None;
         std::mem::take(&mut self.held)
     }
-}
-
-/// The status that an error event names; an invalid request is one of 400.
-pub fn status(text: &[u8]) -> Option<u16> {
-    let event: Value = serde_json::from_slice(text).ok()?;
-    let told = |pointer: &&str| u16::try_from(event.pointer(pointer)?.as_u64()?).ok();
-    let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
-    let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
-        "invalid_request_error" => Some(400),
-        "rate_limit_error" | "rate_limit_exceeded" => Some(429),
-        "server_error" => Some(500),
-        _ => None,
-    };
-    ["/status", "/status_code", "/error/status"].iter().find_map(told).or_else(named)
 }
 
 /// Whether an event is the last one of an answer.
