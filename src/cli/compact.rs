@@ -84,7 +84,7 @@ async fn with_store(config: &Config, store: &Arc<Store>, body: &Bytes, conversat
     let tenant = store.tenant(&[b"single"]);
     let key = WindowKey { tenant: &tenant, upstream, path: &path, model: &model, betas: "" };
     let learned = store.window(&key).map(|LearnedWindow { input, total }| Learned { input, total });
-    let window = Window::resolve(config.window(&model, upstream), &model, learned);
+    let window = Window::resolve(config.window(&model, upstream), (&model, ""), learned);
     let budget = Budget::new(&strategies, window, conversation.max_output());
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let known = store.known(&tenant, &chain).await;

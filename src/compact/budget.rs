@@ -67,10 +67,10 @@ impl Window {
 
     /// The window of a model: configuration, else what was learned, else the built-in table, else unknown.
     /// A learned number keeps the table's other one only where the table agrees with it.
-    pub fn resolve(configured: WindowLimits, model: &str, learned: Option<Learned>) -> Option<Self> {
+    pub fn resolve(configured: WindowLimits, (model, betas): (&str, &str), learned: Option<Learned>) -> Option<Self> {
         let WindowLimits { input, total } = configured;
         Self::new(input, total).or_else(|| {
-            let table = super::windows::built_in(model);
+            let table = super::windows::built_in(model, betas);
             learned.and_then(|learned| learned.completed(table)).or(table)
         })
     }

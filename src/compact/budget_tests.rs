@@ -151,14 +151,14 @@ fn configuration_then_learned_then_table() {
     let learned = |input, total| Some(Learned { input, total });
     let set = |input, total| WindowLimits { input, total };
     let unset = WindowLimits::default();
-    assert_eq!(Window::resolve(set(Some(10), Some(30)), "gpt-4o", learned(Some(5), None)), window(10, 30));
-    assert_eq!(Window::resolve(set(None, Some(30)), "gpt-4o", None), window(30, 30));
-    assert_eq!(Window::resolve(unset, "gpt-4o", learned(None, Some(50_000))), window(50_000, 50_000));
-    assert_eq!(Window::resolve(unset, "gpt-4o", None), K128);
-    assert_eq!(Window::resolve(unset, "gpt-5", learned(Some(272_000), None)), window(272_000, 400_000));
-    assert_eq!(Window::resolve(unset, "gpt-5", learned(None, Some(400_000))), window(272_000, 400_000));
-    assert_eq!(Window::resolve(unset, "gpt-5", learned(Some(32_000), None)), window(32_000, 32_000));
-    assert_eq!(Window::resolve(unset, "my-model", learned(None, None)), None);
+    assert_eq!(Window::resolve(set(Some(10), Some(30)), ("gpt-4o", ""), learned(Some(5), None)), window(10, 30));
+    assert_eq!(Window::resolve(set(None, Some(30)), ("gpt-4o", ""), None), window(30, 30));
+    assert_eq!(Window::resolve(unset, ("gpt-4o", ""), learned(None, Some(50_000))), window(50_000, 50_000));
+    assert_eq!(Window::resolve(unset, ("gpt-4o", ""), None), K128);
+    assert_eq!(Window::resolve(unset, ("gpt-5", ""), learned(Some(272_000), None)), window(272_000, 400_000));
+    assert_eq!(Window::resolve(unset, ("gpt-5", ""), learned(None, Some(400_000))), window(272_000, 400_000));
+    assert_eq!(Window::resolve(unset, ("gpt-5", ""), learned(Some(32_000), None)), window(32_000, 32_000));
+    assert_eq!(Window::resolve(unset, ("my-model", ""), learned(None, None)), None);
 }
 
 fn small_auto() -> impl Strategy<Value = Auto> {

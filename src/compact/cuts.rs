@@ -129,6 +129,17 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             None => {}
         }
     }
+    // What answers a call again stays with the answer before: a call of the provider's with its approval (R2).
+    let mut answers: HashMap<&str, usize> = HashMap::new();
+    for (i, item) in conversation.items.iter().enumerate() {
+        for id in &item.facts.results {
+            if let Some(before) =
+                answers.insert(id, i).filter(|before| *before < i && item.facts.role == Role::Assistant)
+            {
+                glue(before, i);
+            }
+        }
+    }
     // All that the model made behind its reasoning is of one answer, up to what somebody else said.
     let mut reasoned = false;
     for (i, item) in conversation.items.iter().enumerate() {

@@ -6,7 +6,7 @@
 //! back has the same id again.
 
 use crate::config::EvictionSettings;
-use crate::wire::{Conversation, SlotKind};
+use crate::wire::{Conversation, Sight, SlotKind};
 
 use super::exclusions::{excluded, tool_of};
 use super::tokens::Tokens;
@@ -156,6 +156,16 @@ type Evicted = (Replacement, Option<Removed>);
 /// Stands for a part whose text is in the stub of another: never empty, as some providers demand (C3).
 const ELSEWHERE: &str = "[…]";
 
+/// Whose result it is.
+#[derive(Clone, Copy)]
+enum Tool<'c> {
+    Named(&'c str),
+    /// No call asked for it.
+    Unnamed,
+    /// Its call is in a history that the provider holds.
+    Unseen,
+}
+
 /// The most that a result may have.
 #[derive(Clone, Copy)]
 struct Limit {
@@ -176,7 +186,12 @@ impl Evictor<'_> {
 
     /// Replaces the largest text parts of one result until what is left is within the limit.
     fn result(&self, conversation: &Conversation<'_>, item: usize, result: usize) -> Vec<Evicted> {
-        let Some(limit) = self.limit(tool_of(conversation, item, result)) else { return Vec::new() };
+        let tool = match (tool_of(conversation, item, result), conversation.sight()) {
+            (Some(name), _) => Tool::Named(name),
+            (None, Sight::Whole) => Tool::Unnamed,
+            (None, Sight::Partial) => Tool::Unseen,
+        };
+        let Some(limit) = self.limit(tool) else { return Vec::new() };
         let mut parts = self.parts(conversation, item, result);
         let mut chars: usize = parts.iter().map(|part| part.chars).sum();
         let mut tokens: usize = parts.iter().map(|part| part.tokens).sum();
@@ -223,10 +238,14 @@ impl Evictor<'_> {
         Some(replaced)
     }
 
-    /// The limit for a tool; `None` if it is never evicted.
-    fn limit(&self, tool: Option<&str>) -> Option<Limit> {
-        let listed = tool.is_some_and(|name| excluded(name, &self.settings.excluded_tools));
-        let factor = if listed { self.settings.excluded_limit_factor } else { 1 };
+    /// The limit for a tool; `None` if it is never evicted. One that nobody knows may be excluded.
+    fn limit(&self, tool: Tool<'_>) -> Option<Limit> {
+        let wide = match tool {
+            Tool::Named(name) => excluded(name, &self.settings.excluded_tools),
+            Tool::Unnamed => false,
+            Tool::Unseen => true,
+        };
+        let factor = if wide { self.settings.excluded_limit_factor } else { 1 };
         let scaled = |limit: usize| limit.saturating_mul(factor);
         let limit = Limit {
             chars: scaled(self.settings.max_result_chars),

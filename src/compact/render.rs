@@ -80,7 +80,7 @@ struct Place {
     /// The head as a message of its own, or nothing where it is folded.
     instead: Edit,
     /// The head in front of the next message's text.
-    folded: Option<Edit>,
+    folded: Vec<Edit>,
 }
 
 /// The summary's message in place of the first items (INVARIANTS "safe shape"): folded into a user
@@ -101,11 +101,11 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered
         && let Some(folded) = conversation.fold_into(head.upto, &text)
     {
         let instead = Edit { span: start..next.span.start, with: kept.into() };
-        return Some(Place { instead, folded: Some(folded) });
+        return Some(Place { instead, folded });
     }
     let message = conversation.head_message(head.upto, &head_text);
     let instead = Edit { span: start..last.span.end, with: [kept, message.into()].concat().into() };
-    Some(Place { instead, folded: None })
+    Some(Place { instead, folded: Vec::new() })
 }
 
 /// The client's own bytes of those of the first `upto` items that no head stands for, each with its comma.
@@ -117,7 +117,7 @@ fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
 /// Puts the head before the edits of what it leaves. Where it is folded into a text that is itself replaced,
 /// the two become one edit; a part of its own stands before a part that is replaced.
 fn stand_in(edits: &mut Vec<Edit>, place: Place) {
-    if let Some(folded) = place.folded {
+    for folded in place.folded {
         insert(edits, folded);
     }
     edits.insert(0, place.instead);

@@ -32,7 +32,7 @@ const TABLE: &[(&str, u64, u64)] = &[
     ("o3", 200_000, 200_000),
     ("o4-mini", 200_000, 200_000),
     ("codex-mini", 200_000, 200_000),
-    // Anthropic; the longer windows depend on betas and plans and are learned
+    // Anthropic; longer windows depend on betas
     ("claude-", 200_000, 200_000),
     ("claude-2", 100_000, 100_000),
     ("claude-2.1", 200_000, 200_000),
@@ -99,9 +99,18 @@ const TABLE: &[(&str, u64, u64)] = &[
     ("nova-pro", 300_000, 300_000),
 ];
 
-/// The window of a model by the longest prefix of its name that the table has.
-pub fn built_in(model: &str) -> Option<Window> {
+/// Beta feature, name prefix, most tokens in and in all: windows that a request has to ask for.
+const WIDE: &[(&str, &str, u64)] =
+    &[("context-1m-", "claude-sonnet-", 1_000_000), ("context-1m-", "claude-opus-", 1_000_000)];
+
+/// The window of a model by the longest prefix of its name that the table has, for a request with the beta features
+/// `betas` (names divided by commas).
+pub fn built_in(model: &str, betas: &str) -> Option<Window> {
     let name = bare(model);
+    let asked = |beta: &str| betas.split(',').any(|asked| asked.trim().starts_with(beta));
+    if let Some(&(.., most)) = WIDE.iter().find(|(beta, prefix, _)| name.starts_with(prefix) && asked(beta)) {
+        return Some(Window { input: most, total: most });
+    }
     let known = TABLE.iter().filter(|(prefix, ..)| name.starts_with(prefix));
     known.max_by_key(|(prefix, ..)| prefix.len()).map(|&(_, input, total)| Window { input, total })
 }
@@ -116,7 +125,7 @@ pub fn is_own(host: &str, model: &str) -> bool {
     let serves = |(own, prefixes): &(&str, &[&str])| {
         host.eq_ignore_ascii_case(own) && prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
-    OWN.iter().any(serves) && built_in(model).is_some()
+    OWN.iter().any(serves) && built_in(model, "").is_some()
 }
 
 /// The model's own name, in lower case: without the path of providers before it (`openrouter/openai/…`,
@@ -140,7 +149,7 @@ mod tests {
 
     #[test]
     fn windows_by_name() {
-        let total = |model: &str| built_in(model).map(|window| window.total);
+        let total = |model: &str| built_in(model, "other-1").map(|window| window.total);
         for (model, tokens) in [
             ("gpt-4o", 128_000),
             ("gpt-4o-mini-2024-07-18", 128_000),
@@ -164,9 +173,9 @@ mod tests {
         ] {
             assert_eq!(total(model), Some(tokens), "{model}");
         }
-        assert_eq!(built_in("gpt-5-mini"), Some(Window { input: 272_000, total: 400_000 }));
+        assert_eq!(built_in("gpt-5-mini", ""), Some(Window { input: 272_000, total: 400_000 }));
         for model in ["", "my-model", "llama3.1:8b", "qwen2.5-coder:7b", "mistral", "o", "/", "anthropic."] {
-            assert_eq!(built_in(model), None, "{model}");
+            assert_eq!(built_in(model, ""), None, "{model}");
         }
     }
 
@@ -183,6 +192,17 @@ mod tests {
         ] {
             assert!(!is_own(host, model), "{host} {model}");
         }
+    }
+
+    #[test]
+    fn a_wider_window_has_to_be_asked_for() {
+        let total = |model: &str, betas: &str| built_in(model, betas).map(|window| window.total);
+        let wide = "a-1,context-1m-2025-08-07";
+        assert_eq!(total("claude-sonnet-4-5", wide), Some(1_000_000));
+        assert_eq!(total("us.anthropic.claude-opus-4-6-v1", wide), Some(1_000_000));
+        assert_eq!(total("claude-sonnet-4-5", "a-1"), Some(200_000));
+        assert_eq!(total("claude-3-5-haiku", wide), Some(200_000));
+        assert_eq!(total("gpt-4o", wide), Some(128_000));
     }
 
     #[test]

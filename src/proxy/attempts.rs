@@ -72,6 +72,9 @@ impl Exchange<'_> {
                     if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
+                    if matches!(step, Step::Rejected(_)) && speaks_of_thinking(&held) {
+                        call.compactor.bindings.refused(&work.origin);
+                    }
                     ("failed", None)
                 }
                 Next::Relay | Next::Shorten(_) | Next::Original => ("refused", Some(held)),
@@ -97,12 +100,14 @@ impl Exchange<'_> {
         work.send_original();
         match self.try_once(call.parts, call.intake, work).await {
             Ok((step, held)) => {
-                let accepted = held.answer.status().is_success() && !matches!(step, Step::Recover(_));
+                let accepted = held.answer.status().is_success() && matches!(step, Step::Hold | Step::Release);
+                let generates = work.origin.errand == Errand::Generate;
+                // Too long, or refused for anything else, the client's own body says nothing for the rewritten one.
+                if generates && speaks_of_thinking(&first) && (accepted || !speaks_of_thinking(&held)) {
+                    call.compactor.bindings.refused(&work.origin);
+                }
                 // A refused count, or a provider's own compaction, says nothing of the session's turns.
-                if accepted && work.origin.errand == Errand::Generate {
-                    if speaks_of_thinking(&first) {
-                        call.compactor.bindings.refused(&work.origin);
-                    }
+                if accepted && generates {
                     // Should the checkpoint be to blame after all, the next refusal says so.
                     if !call.compactor.give_up_overlay(work) {
                         call.compactor.quarantine(work);
@@ -133,7 +138,7 @@ impl Exchange<'_> {
     async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
         let held = work.may_overflow || work.recovers() && !status.is_success();
-        match held || refused(work, status) {
+        match held || may_be_refused(work, status) {
             true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),
         }
@@ -142,18 +147,23 @@ impl Exchange<'_> {
 
 /// An answer that was held back to its end, as the rule of the two attempts takes it.
 fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
-    let verdict = if let Step::Recover(verdict) = step { verdict } else { Verdict::Other };
+    let (verdict, status) = match step {
+        Step::Recover(verdict) => (verdict, status.as_u16()),
+        // Inside a success it is the error that names the status.
+        Step::Rejected(status) => (Verdict::Other, status),
+        Step::Hold | Step::Release => (Verdict::Other, status.as_u16()),
+    };
     let of_form = matches!(step, Step::Rejected(500));
-    Refusal { verdict, status: Some(status.as_u16()), sent: sent(work), of_form, overflow: work.overflow() }
+    Refusal { verdict, status: Some(status), sent: sent(work), of_form, overflow: work.overflow() }
 }
 
 fn sent(work: &Work) -> Sent {
     if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original }
 }
 
-/// Whether a rewritten body may be at fault.
-fn refused(work: &Work, status: StatusCode) -> bool {
-    work.pieces.is_some() && matches!(status.as_u16(), 400 | 422 | 500)
+/// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
+fn may_be_refused(work: &Work, status: StatusCode) -> bool {
+    work.pieces.is_some() && matches!(status.as_u16(), 200 | 400 | 422 | 500)
 }
 
 /// Whether a refusal is about signed thinking (A10, A27).

@@ -148,12 +148,13 @@ impl Compactor {
             work.known.evictions = Evictions::default();
         }
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
-        let may_plan = plannable && origin.errand == Errand::Generate && !client_compaction::asks_for_it(conversation);
-        if may_plan {
-            self.plan(&mut work, conversation, &chain).await;
-        }
-        if plannable && origin.errand == Errand::Count {
-            self.preview(&mut work).await;
+        if plannable && !client_compaction::asks_for_it(conversation) {
+            match origin.errand {
+                Errand::Generate => self.plan(&mut work, conversation, &chain).await,
+                // What cannot be kept would not be removed.
+                Errand::Count if self.store.health() == Health::Up => self.preview(&mut work).await,
+                _ => {}
+            }
         }
         if work.tokens.is_none() && work.may_exceed_total(conversation) {
             work.tokens = self.count(&work).await;

@@ -16,6 +16,7 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use crate::wire::overflow::{self, Verdict};
 use crate::wire::refusal;
@@ -152,7 +153,10 @@ impl Hold {
     pub fn on_end(&mut self) -> Step {
         match &mut self.state {
             State::Error { .. } => self.judge_error(),
-            State::Json { text } => self.state = State::Final(recover(overflow::classify(200, text))),
+            State::Json { text } => {
+                let step = inside(self.sent, overflow::classify(200, text), text);
+                self.state = State::Final(step);
+            }
             State::Stream(reader) => {
                 reader.finish();
                 self.read_events();
@@ -225,7 +229,10 @@ impl Hold {
             Beginning::Unclear => State::Unclear { text },
             Beginning::Error if text.len() <= ERROR_BYTES => State::Json { text },
             Beginning::Error => State::Final(Step::Release),
-            Beginning::Answer => State::Final(recover(events::silent_overflow(&text))),
+            Beginning::Answer => State::Final(match events::silent_overflow(&text) {
+                Verdict::Other => Step::Release,
+                verdict => Step::Recover(verdict),
+            }),
             Beginning::Stream => {
                 let mut reader = Box::new(Reader::with_limit(STREAM_BYTES));
                 reader.push(&text);
@@ -242,7 +249,7 @@ impl Hold {
             let step = match events::told(&event) {
                 Told::Bookkeeping => continue,
                 Told::Output => Step::Release,
-                Told::Error(verdict) => recover(verdict),
+                Told::Error(verdict) => inside(self.sent, verdict, event.data.as_bytes()),
             };
             self.state = State::Final(step);
             return;
@@ -259,10 +266,25 @@ pub fn told_of(text: &[u8]) -> Told {
     events::told(&Event { name: None, data, end: 0 })
 }
 
-/// An error inside a success is either one to recover from or the client's to see.
-fn recover(verdict: Verdict) -> Step {
-    match verdict {
-        Verdict::Other => Step::Release,
-        verdict => Step::Recover(verdict),
+/// An error inside a success is one to recover from, the refusal of a rewritten body, or the client's to see.
+fn inside(sent: Sent, verdict: Verdict, text: &[u8]) -> Step {
+    match (verdict, status_of(text)) {
+        (Verdict::Other, Some(status @ (400 | 422))) if sent == Sent::Rewritten => Step::Rejected(status),
+        (Verdict::Other, _) => Step::Release,
+        (verdict, _) => Step::Recover(verdict),
     }
+}
+
+/// The status that an error inside a success names; an invalid request is one of 400.
+pub fn status_of(text: &[u8]) -> Option<u16> {
+    let event: Value = serde_json::from_slice(text).ok()?;
+    let told = |pointer: &&str| u16::try_from(event.pointer(pointer)?.as_u64()?).ok();
+    let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
+    let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
+        "invalid_request_error" => Some(400),
+        "rate_limit_error" | "rate_limit_exceeded" => Some(429),
+        "server_error" => Some(500),
+        _ => None,
+    };
+    ["/status", "/status_code", "/error/status"].iter().find_map(told).or_else(named)
 }

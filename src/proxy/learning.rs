@@ -43,6 +43,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let dialect = origin.dialect;
     // An error that recovery has seen has taught already, and is not told twice by being relayed.
     let teaches = work.recovers() && !work.taught;
+    let least = origin.budget.window.map_or(0, |window| window.total / 2);
     drop(origin);
     let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
     let listening = ticket.zip(compactor.journal.as_ref());
@@ -63,7 +64,9 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         if let Some(estimated) = estimated {
             compactor.calibrate(&counted, estimated.round() as u64, usage.prompt_tokens);
         }
-        if let Some(window) = filled(&observed, usage) {
+        // One sample never halves what is known.
+        let believed = |window: &LearnedWindow| window.total.is_none_or(|total| total >= least);
+        if let Some(window) = filled(&observed, usage).filter(believed) {
             compactor.store.learn_window(&place.key(), window);
         }
     });

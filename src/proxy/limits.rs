@@ -64,6 +64,6 @@ impl Compactor {
         // A smaller limit of one kind makes a larger one of the other kind void.
         let keep = |old: Option<u64>| old.filter(|old| told.is_none_or(|told| told >= *old));
         let window = LearnedWindow { input: hint.input.or(keep(input)), total: hint.total.or(keep(total)) };
-        self.store.learn_window(&place.key(), window);
+        self.store.replace_window(&place.key(), window);
     }
 }

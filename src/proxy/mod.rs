@@ -1,8 +1,8 @@
 //! A request's way through the proxy, one stage a line.
 
 pub mod agent;
-mod askers;
 mod asides;
+mod askers;
 mod attempts;
 mod bindings;
 pub mod body;

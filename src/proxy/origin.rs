@@ -1,6 +1,7 @@
 //! A request as compaction sees it: its body, whose it is, and what is in force for it. It outlives
 //! the request where a summary is being made of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -80,6 +81,8 @@ pub struct Origin {
     pub readers: Readers,
     /// Digest of the first item: the session's tree.
     pub root: Digest,
+    /// Beta features as [`betas`] gives them.
+    betas: Arc<str>,
     memo: Arc<Memo>,
 }
 
@@ -157,6 +160,7 @@ impl Origin {
             workspace: workspace(&strategies, tenant),
             readers: Readers::default(),
             root: conversation.items.first().map_or([0; 32], |item| item.chain),
+            betas: betas(&parts.headers, &conversation.fields).into(),
             memo: Arc::clone(&compactor.memo),
             model,
             strategies,
@@ -251,7 +255,7 @@ impl Origin {
         let config = &self.shard.proxy.config;
         let host = config.upstreams.get(self.index).and_then(|upstream| upstream.base_url.host());
         let own = host.is_some_and(|host| windows::is_own(host, &self.model));
-        own || Window::resolve(config.window(&self.model, &self.upstream), "", None).is_some()
+        own || Window::resolve(config.window(&self.model, &self.upstream), ("", ""), None).is_some()
     }
 
     /// What a window learned from this request's answer belongs to.
@@ -260,9 +264,9 @@ impl Origin {
         WindowKey { tenant: &self.tenant, upstream: &self.upstream, path, model: &self.model, betas }
     }
 
-    /// The beta features that the client asks for (A24).
+    /// The beta features that the client asks for.
     pub fn betas(&self) -> &str {
-        betas(&self.headers)
+        &self.betas
     }
 }
 
@@ -275,15 +279,19 @@ pub fn model<'r>(fields: &'r Fields, path: &'r str) -> &'r str {
     fields.model.as_deref().or_else(|| wire::model_of_path(path)).unwrap_or_default()
 }
 
-/// The beta features that headers ask for; they may change a model's window.
-pub fn betas(headers: &HeaderMap) -> &str {
-    headers.get("anthropic-beta").and_then(|value| value.to_str().ok()).unwrap_or("")
+/// The beta features that a request asks for in its headers (all lines) and in its body (hosts that have no such
+/// header), sorted, divided by commas; they may change a model's window (A24).
+pub fn betas(headers: &HeaderMap, fields: &Fields) -> String {
+    let lines = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
+    let all = lines.flat_map(|line| line.split(',')).chain(fields.betas.iter().map(|beta| &**beta));
+    let all: BTreeSet<&str> = all.map(str::trim).filter(|beta| !beta.is_empty()).collect();
+    all.into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// The window of a model, as far as it is known. `told`: what the store has under `key`.
 pub fn window(config: &Config, key: &WindowKey<'_>, told: Option<LearnedWindow>) -> Option<Window> {
     let learned = told.map(|LearnedWindow { input, total }| Learned { input, total });
-    Window::resolve(config.window(key.model, key.upstream), key.model, learned)
+    Window::resolve(config.window(key.model, key.upstream), (key.model, key.betas), learned)
 }
 
 /// `<workspace_dir>/<tenant>`, where removed texts are written as files too.

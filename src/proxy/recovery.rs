@@ -229,6 +229,7 @@ fn room_for_tools(work: &mut Work, sizes: &Sizes) -> u64 {
     }
     0
 }
+
 /// Whether the body would be shorter than the one that was refused.
 fn is_shorter(work: &Work, conversation: &Conversation<'_>, rung: &Rung) -> bool {
     let known = Known { active: Some(Arc::new(rung.checkpoint.clone())), ..work.known.clone() };

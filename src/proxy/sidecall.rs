@@ -210,7 +210,7 @@ impl<'o> Caller<'o> {
         let key = WindowKey { upstream, model: &model, ..origin.window_key() };
         let learned = compactor.store.window(&key);
         let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        let window = Window::resolve(config.window(&model, upstream), &model, learned);
+        let window = Window::resolve(config.window(&model, upstream), (&model, origin.betas()), learned);
         // A third is left for the frame, the earlier summary, the answer (half of it), and the estimate's error.
         let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
         let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);

@@ -82,8 +82,8 @@ impl Compactor {
         if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
             return None;
         }
-        let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers));
-        let key = WindowKey { tenant, upstream, path, model, betas };
+        let (tenant, betas) = (&identity.tenant, origin::betas(&parts.headers, &fields));
+        let key = WindowKey { tenant, upstream, path, model, betas: &betas };
         let told = self.store.window(&key);
         let window = origin::window(config, &key, told);
         // A configured window may be larger than what the upstream has told.

@@ -81,7 +81,19 @@ impl Store {
         Some(self.shared.learned().get(&window_id(key), now())?.window)
     }
 
+    /// What `window` does not say is kept as it is known.
     pub fn learn_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
+        let known = self.window(key).unwrap_or_default();
+        let (input, total) = (window.input, window.total);
+        // No input is larger than input and output together.
+        let known_input = known.input.filter(|known| total.is_none_or(|total| *known <= total));
+        let known_total = known.total.filter(|known| input.is_none_or(|input| input <= *known));
+        let window = LearnedWindow { input: input.or(known_input), total: total.or(known_total) };
+        self.learn(window_id(key), Value { factor: None, window });
+    }
+
+    /// Puts `window` in the place of all that is known.
+    pub fn replace_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
         self.learn(window_id(key), Value { factor: None, window });
     }
 

@@ -1,6 +1,7 @@
 //! Anthropic Messages: what is read of a request beside its messages, and what is written into one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -23,6 +24,7 @@ pub(super) const READ: &[&str] = &[
     "output_format",
     "mcp_servers",
     "context_management",
+    "anthropic_beta",
 ];
 
 /// Takes note of a top-level member.
@@ -45,6 +47,11 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
                         .is_none_or(|form| !form.starts_with("clear_thinking_"))
                 })
             })
+        }
+        "anthropic_beta" => {
+            let each =
+                elements(body, span.start).ok().filter(|_| kind(body, span) == b'[').unwrap_or(vec![span.clone()]);
+            fields.betas.extend(each.iter().filter_map(|beta| string(body, beta)).map(|beta| Arc::from(&*beta)));
         }
         "thread" => {
             // What is created here is shown whole; all else continues what the provider holds.
@@ -70,7 +77,8 @@ fn value_of(body: &[u8], span: &Range<usize>, key: &str) -> Option<Range<usize>>
 /// A user message with `text` to stand for the first `upto` items. What in those changed tools or instructions
 /// goes along (A21), and so does the last of their cache breakpoints (A15–A17): all from the incoming bytes.
 pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, text: &str) -> String {
-    format!(r#"{{"role":"user","content":[{}]}}"#, Kept::of_first(conversation, upto).with(text))
+    let kept = Kept::of_first(conversation, upto);
+    format!(r#"{{"role":"user","content":[{}{}]}}"#, kept.block(text), kept.behind())
 }
 
 /// A text block with the raw value of a cache breakpoint, if one is given.
@@ -84,7 +92,7 @@ fn text_block(text: &str, breakpoint: Option<&str>) -> String {
 struct Kept {
     /// Blocks that change tools or instructions, in order.
     changes: Vec<String>,
-    /// The last `cache_control` of another block.
+    /// The last `cache_control`.
     breakpoint: Option<String>,
 }
 
@@ -100,11 +108,14 @@ impl Kept {
         all
     }
 
-    /// The blocks, and one with `text`, divided by commas.
-    fn with(&self, text: &str) -> String {
-        let text = text_block(text, self.breakpoint.as_deref());
-        let blocks = self.changes.iter().map(String::as_str).chain([text.as_str()]);
-        blocks.collect::<Vec<_>>().join(",")
+    /// A block with `text`.
+    fn block(&self, text: &str) -> String {
+        text_block(text, self.breakpoint.as_deref())
+    }
+
+    /// The changes as they stand behind another block: the provider takes them at the end of a message only.
+    fn behind(&self) -> String {
+        self.changes.iter().flat_map(|change| [",", change]).collect()
     }
 
     /// Of one message, where `carried` is the breakpoint of those before it.
@@ -118,15 +129,12 @@ impl Kept {
 
     fn read(raw: &[u8], carried: Option<String>) -> Option<Self> {
         let mut kept = Self { breakpoint: carried, ..Self::default() };
-        let user = string(raw, &value_of(raw, &(0..raw.len()), "role")?)? == "user";
         let content = value_of(raw, &(0..raw.len()), "content").filter(|span| kind(raw, span) == b'[')?;
         for block in elements(raw, content.start).ok()?.into_iter().filter(|block| kind(raw, block) == b'{') {
             let members = members(raw, block.start).ok()?;
-            if user && is_change(&form(raw, &members)) {
-                kept.changes.push(owned(raw, &block)?);
-                // It keeps its own, behind which an earlier one may not stand: long ones come first (A17).
-                kept.breakpoint = kept.breakpoint.filter(|_| member_of(&members, "cache_control").is_none());
-                continue;
+            if is_change(&form(raw, &members)) {
+                // What comes to stand before it may have a shorter one: long ones come first (A17).
+                kept.changes.push(unmarked(raw, &block)?);
             }
             let inside = member_of(&members, "content").filter(|span| kind(raw, span) == b'[');
             for part in inside.and_then(|span| elements(raw, span.start).ok()).unwrap_or_default() {
@@ -138,6 +146,34 @@ impl Kept {
         }
         Some(kept)
     }
+}
+
+/// The block at `block`, and what it holds, without cache breakpoints.
+fn unmarked(raw: &[u8], block: &Range<usize>) -> Option<String> {
+    if kind(raw, block) != b'{' {
+        return owned(raw, block);
+    }
+    let mut parts = Vec::new();
+    for (key, span) in members(raw, block.start).ok()? {
+        let value = match (key.as_ref(), kind(raw, &span)) {
+            ("cache_control", _) => continue,
+            ("content", b'[') => {
+                let inside = elements(raw, span.start).ok()?;
+                let inside: Option<Vec<_>> = inside.iter().map(|part| unmarked(raw, part)).collect();
+                format!("[{}]", inside?.join(","))
+            }
+            _ => owned(raw, &span)?,
+        };
+        parts.push(format!("{}:{value}", quoted(&key)));
+    }
+    Some(format!("{{{}}}", parts.join(",")))
+}
+
+/// The block `text` with the cache breakpoint of the block `raw`, if that has one (A16).
+pub(super) fn marked_as(raw: &[u8], text: &str) -> Option<String> {
+    let breakpoint = value_of(raw, &(0..raw.len()), "cache_control").filter(|span| kind(raw, span) == b'{')?;
+    let open = text.strip_suffix('}')?;
+    Some(format!(r#"{open},"cache_control":{}}}"#, owned(raw, &breakpoint)?))
 }
 
 fn member_of(members: &[Member<'_>], key: &str) -> Option<Range<usize>> {
@@ -152,9 +188,10 @@ fn owned(raw: &[u8], span: &Range<usize>) -> Option<String> {
     std::str::from_utf8(raw.get(span.clone())?).ok().map(str::to_owned)
 }
 
-/// The edit that puts `text` in front of the text of the user message `item`, for all items before it: into its
-/// string, or as a block of its own. `None` for other roles and shapes, and where results come first (A3).
-pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Edit> {
+/// The edits that put `text` in front of the text of the user message `item`, for all items before it: into its
+/// string, or as a block of its own; behind that message stands what in those changed tools or instructions. `None`
+/// for other roles and shapes, and where results come first (A3).
+pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Vec<Edit>> {
     let found = conversation.items.get(item).filter(|item| item.facts.role == Role::User)?;
     if !found.facts.results.is_empty() {
         return None;
@@ -163,17 +200,27 @@ pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str
     let raw = conversation.raw(item);
     let content = value_of(raw, &(0..raw.len()), "content")?;
     let kept = Kept::of_first(conversation, item);
-    let with = match kind(raw, &content) {
+    let insertion = |place: usize, with: String| Edit { span: at + place..at + place, with: with.into() };
+    let block = kept.block(text.trim_end());
+    Some(match kind(raw, &content) {
         // Whether there is a breakpoint changes from turn to turn, so it does not decide.
-        b'"' if kept.changes.is_empty() => inner(text),
+        b'"' if kept.changes.is_empty() => vec![insertion(content.start + 1, inner(text))],
+        b'"' => vec![
+            insertion(content.start, format!(r#"[{block},{{"type":"text","text":"#)),
+            insertion(content.end, format!("}}{}]", kept.behind())),
+        ],
+        b'[' if elements(raw, content.start).ok()?.is_empty() => {
+            vec![insertion(content.start + 1, block + &kept.behind())]
+        }
         b'[' => {
-            let comma = if elements(raw, content.start).ok()?.is_empty() { "" } else { "," };
-            format!("{}{comma}", kept.with(text.trim_end()))
+            let mut edits = vec![insertion(content.start + 1, format!("{block},"))];
+            if !kept.changes.is_empty() {
+                edits.push(insertion(content.end.checked_sub(1)?, kept.behind()));
+            }
+            edits
         }
         _ => return None,
-    };
-    let place = at + content.start + 1;
-    Some(Edit { span: place..place, with: with.into() })
+    })
 }
 
 /// The edits that put a block with `text` before all that message `item` says. A string becomes a block, so that the

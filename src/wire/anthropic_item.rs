@@ -47,7 +47,7 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let canonical = canonical::spelt(raw, &MESSAGE)?;
     let members = members(raw, 0)?;
     let said = role_in(raw, &members)?;
-    let mut reading = Reading { raw, role: said, ..Reading::default() };
+    let mut reading = Reading { raw, ..Reading::default() };
     for (key, span) in &members {
         reading.member(key, span)?;
     }
@@ -78,7 +78,6 @@ fn role_in(raw: &[u8], members: &[Member<'_>]) -> Result<Role, Unreadable> {
 
 struct Reading<'r> {
     raw: &'r [u8],
-    role: Role,
     slots: Vec<Slot>,
     calls: Vec<Call>,
     results: Vec<String>,
@@ -94,7 +93,7 @@ impl Default for Reading<'_> {
         let (slots, calls, results) = (Vec::new(), Vec::new(), Vec::new());
         let (media, signed, standing) = (Vec::new(), Vec::new(), Standing::Plain);
         let served = (Vec::new(), Vec::new());
-        Self { raw: &[], role: Role::Unknown, slots, calls, results, media, signed, standing, served }
+        Self { raw: &[], slots, calls, results, media, signed, standing, served }
     }
 }
 
@@ -155,13 +154,8 @@ impl Reading<'_> {
                 }
                 self.slot(span, SlotKind::Other);
             }
-            form if is_change(form) => {
-                // Those of users go along with what stands for the message.
-                if self.role != Role::User && self.standing == Standing::Plain {
-                    self.standing = Standing::Boundary;
-                }
-                self.slot(span, SlotKind::Other);
-            }
+            // It goes along with what stands for the message.
+            form if is_change(form) => self.slot(span, SlotKind::Other),
             form => self.part(form, (span, &members), SlotKind::Text),
         }
         Ok(())

@@ -132,11 +132,15 @@ fn array(fields: &Fields) -> Option<Range<usize>> {
 }
 
 /// The request with the whole history in its input: what it continued, `history` (items joined by commas, oldest
-/// first), and its own. `None` if it does not read.
+/// first) as far as that can be sent, and its own. `None` if it does not read.
 pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
     let own = input(&conversation.fields, conversation.body, usize::MAX)?;
-    let items: Vec<&[u8]> =
-        history.iter().chain([&own]).map(|items| &**items).filter(|items| !items.is_empty()).collect();
+    let filled = |items: &&[u8]| !items.is_empty();
+    let held: Vec<&[u8]> = history.iter().map(|items| &**items).filter(filled).collect();
+    let held = [b"[", &*held.join(&b","[..]), b"]"].concat();
+    let kept = conversation.fields.store != Some(false);
+    let sound = sound(&held, if kept { Provider::Keeps } else { Provider::Forgets })?;
+    let items: Vec<&[u8]> = sound.into_iter().chain([&*own]).filter(filled).collect();
     let whole = [b"[", &*items.join(&b","[..]), b"]"].concat();
     let body = Bytes::copy_from_slice(conversation.body);
     let all = members(&body, 0).ok()?;
@@ -145,6 +149,56 @@ pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> 
     let mut edits = vec![Edit { span: array.clone(), with: whole.into() }, without(&body, &all, at(PREVIOUS)?)?];
     edits.sort_by_key(|edit| edit.span.start);
     Some(splice(&body, edits).ok()?.concat().into())
+}
+
+/// What becomes of responses behind an id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Provider {
+    Keeps,
+    Forgets,
+}
+
+/// What an item says of itself.
+#[derive(Deserialize)]
+struct Told<'i> {
+    #[serde(rename = "type", borrow, default)]
+    kind: Cow<'i, str>,
+    #[serde(borrow, default)]
+    role: Cow<'i, str>,
+    #[serde(borrow, default)]
+    status: Option<Cow<'i, str>>,
+    #[serde(borrow, default)]
+    encrypted_content: Option<&'i RawValue>,
+    #[serde(borrow, default)]
+    content: Option<&'i RawValue>,
+}
+
+/// The elements of `history` that a provider takes as input: no call that was cut off, which nobody answers (R1); no
+/// reasoning of which nobody but its id knows (R5), nor such that produced nothing (R4), as where the output ended
+/// in it.
+fn sound(history: &[u8], provider: Provider) -> Option<Vec<&[u8]>> {
+    let mut sound = Vec::new();
+    let mut followed = false;
+    for span in elements(history, 0).ok()?.into_iter().rev() {
+        let raw = history.get(span)?;
+        let Ok(item) = serde_json::from_slice::<Told>(raw) else {
+            followed = true;
+            sound.push(raw);
+            continue;
+        };
+        let cut_off = item.kind.ends_with("_call") && item.status.as_deref() == Some("incomplete");
+        let thought = item.kind == "reasoning";
+        let empty = |value: Option<&RawValue>| value.is_none_or(|value| matches!(value.get(), "null" | "[]" | "\"\""));
+        let unknown = provider == Provider::Forgets && empty(item.encrypted_content) && empty(item.content);
+        if cut_off || thought && (unknown || !followed) {
+            continue;
+        }
+        followed =
+            thought || !(item.kind.ends_with("_output") || matches!(&*item.role, "user" | "system" | "developer"));
+        sound.push(raw);
+    }
+    sound.reverse();
+    Some(sound)
 }
 
 /// The edit that takes a member out, with the comma before or behind it.

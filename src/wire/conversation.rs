@@ -45,7 +45,7 @@ pub struct Conversation<'b> {
     pub fields: Fields,
     /// Byte ranges of the leading system/developer messages: outside the chain, never touched.
     pub lead: Vec<Range<usize>>,
-    /// What no strategy may touch for a boundary in or behind it, but the model still reads: outside the chain.
+    /// What no strategy may touch for a provider's compaction in it, but the model still reads: outside the chain.
     pub settled: Vec<Item>,
     /// Byte ranges of what a provider's compaction stands for: sent, but ignored (R10, A19). Never touched.
     pub superseded: Vec<Range<usize>>,
@@ -71,6 +71,8 @@ pub struct Fields {
     pub continues: bool,
     /// The provider compacts the history by itself (R12): nothing is planned, only an overflow is mended.
     pub managed: bool,
+    /// Beta features that the body asks for (Bedrock, Vertex).
+    pub betas: Vec<Arc<str>>,
     /// Output tokens below which a limit may not be lowered for the dialect's own reasons (A14); else 0.
     pub least_output: u64,
 }
@@ -102,9 +104,7 @@ pub enum Sight {
 pub enum Standing {
     #[default]
     Plain,
-    /// It changes what the rest means (A21): what is before it and itself stay as they are.
-    Boundary,
-    /// It stands for all that precedes it, which the provider ignores (R10, A19): a boundary too.
+    /// It stands for all that precedes it, which the provider ignores (R10, A19): that and itself stay as they are.
     Compaction,
     /// It refers to something that the provider holds (R9).
     Reference,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::conversation::{Conversation, Fields, Role};
 use super::openai_chat;
-use super::scan::{kind, members};
+use super::scan::{elements, kind, members};
 use super::splice::Edit;
 use super::writing::{inner, quoted};
 
@@ -29,7 +29,11 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
         "max_output_tokens" => fields.limit_output(body, span),
         "instructions" | "tools" | "text" | "prompt" => fields.overhead.push(span.clone()),
         "previous_response_id" | "conversation" => fields.continues = true,
-        "context_management" => fields.managed = true,
+        // An empty list asks for nothing.
+        "context_management" => {
+            fields.managed =
+                !elements(body, span.start).is_ok_and(|edits| kind(body, span) == b'[' && edits.is_empty());
+        }
         _ => {}
     }
 }

@@ -24,7 +24,7 @@ pub fn read<'b>(dialect: Dialect, body: &'b [u8], memo: &Memo, salt: Salt) -> Re
     let run = memory.run(region(body, &opening), opening.end);
     let conversation = behind(&opening, run, body, memory)?;
     memory.remember_opening(body, opening);
-    Ok(from_boundary(conversation))
+    Ok(from_compaction(conversation))
 }
 
 /// As [`read`], but only where at most `most` bytes are new to `memo`: what may be done on an event loop.
@@ -85,7 +85,7 @@ impl Beginning {
     fn read<'b>(self, body: &'b [u8], memory: Memory<'_>) -> Option<Conversation<'b>> {
         let conversation = behind(&self.opening, self.run, body, memory).ok()?;
         let first = conversation.items.first()?;
-        (first.facts.role != Role::System).then(|| from_boundary(conversation))
+        (first.facts.role != Role::System).then(|| from_compaction(conversation))
     }
 }
 
@@ -192,16 +192,14 @@ fn text(dialect: Dialect, cursor: &Cursor<'_>, span: Range<usize>) -> Result<Ite
     Ok(Item { span, facts, chain })
 }
 
-/// What precedes the last boundary is settled, with the results behind it that answer calls before it: the chain
-/// starts there. What a compaction stands for is superseded, but for the settings in it.
-fn from_boundary(mut conversation: Conversation<'_>) -> Conversation<'_> {
-    let is = |item: &Item, standing| item.facts.standing == standing;
-    let is_boundary = |item: &Item| is(item, Standing::Boundary) || is(item, Standing::Compaction);
-    let Some(last) = conversation.items.iter().rposition(is_boundary) else { return conversation };
-    let compaction = conversation.items.iter().rposition(|item| is(item, Standing::Compaction)).unwrap_or(0);
+/// The last compaction is settled, with the results behind it that answer calls in it: the chain starts there. What
+/// it stands for is superseded, but for the settings in it.
+fn from_compaction(mut conversation: Conversation<'_>) -> Conversation<'_> {
+    let is_compaction = |item: &Item| item.facts.standing == Standing::Compaction;
+    let Some(last) = conversation.items.iter().rposition(is_compaction) else { return conversation };
     let tail = conversation.items.split_off(settled_end(&conversation.items, last + 1));
     for (index, item) in conversation.items.drain(..).enumerate() {
-        match index < compaction && item.facts.standing != Standing::Kept {
+        match index < last && item.facts.standing != Standing::Kept {
             true => conversation.superseded.push(item.span),
             false => conversation.settled.push(item),
         }
@@ -254,6 +252,10 @@ fn member(
         // Such a body is bound to its own bytes (P3).
         ("fallback_credit_token", _) => return Err(fail("the body is bound to a token")),
         _ => dialect.member(fields, body, key, &span),
+    }
+    // The provider keeps a message thread by rules of its own.
+    if key == "thread" && fields.continues {
+        return Err(fail("it continues a thread"));
     }
     fields.members.push((key.into(), span));
     Ok(())

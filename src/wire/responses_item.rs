@@ -25,7 +25,7 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let canonical = canonical::spelt(raw, &form.spelling())?;
     let mut reading = Reading { raw, form, slots: Vec::new(), media: Vec::new() };
     let calls = Vec::from_iter(reading.call(&members)?);
-    let results = Vec::from_iter(reading.result(&members)?);
+    let results: Vec<_> = reading.result(&members)?.into_iter().chain(reading.approved(&members)?).collect();
     for (key, span) in &members {
         reading.member(key, span)?;
     }
@@ -216,6 +216,11 @@ impl Reading<'_> {
             }
         }
         Ok(Some(self.form.family().to_owned()))
+    }
+
+    /// What else the item answers: a call of the provider's that had to be approved (R2).
+    fn approved(&self, members: &[Member<'_>]) -> Result<Option<String>, Unreadable> {
+        if self.form.kind == Kind::Answered { self.id(members, "approval_request_id") } else { Ok(None) }
     }
 
     /// A member of the item.

@@ -222,16 +222,17 @@ fn usage(usage: &Value) -> Option<Usage> {
     Some(Usage { prompt_tokens, completion_tokens: count(&COMPLETION).unwrap_or(0), cached_tokens })
 }
 
-/// Counts of Anthropic's, of which later events (read first) know what earlier ones do not: input from the cache
-/// is counted by itself.
+/// Counts of Anthropic's, of which later events (read first) know what earlier ones do not. Input from the cache
+/// is counted by itself, and some hosts say it in one event only: the larger count is the whole one.
 fn joined(later: Option<Usage>, counted: &Value) -> Option<Usage> {
     let count = |key: &str| counted.get(key).and_then(Value::as_u64);
     let cached = count("cache_read_input_tokens").unwrap_or(0);
     let input = count("input_tokens").map(|n| n + cached + count("cache_creation_input_tokens").unwrap_or(0));
     let output = count("output_tokens").unwrap_or(0);
-    let (prompt_tokens, cached_tokens) = match later.filter(|later| later.prompt_tokens > 0) {
-        Some(later) => (later.prompt_tokens, later.cached_tokens),
-        None => (input.unwrap_or(0), cached),
+    let input = input.unwrap_or(0);
+    let (prompt_tokens, cached_tokens) = match later.filter(|later| later.prompt_tokens >= input) {
+        Some(later) => (later.prompt_tokens, later.cached_tokens.max(cached)),
+        None => (input, cached),
     };
     let completion_tokens = later.map_or(output, |later| later.completion_tokens.max(output));
     Some(Usage { prompt_tokens, completion_tokens, cached_tokens })

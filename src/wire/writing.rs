@@ -2,15 +2,19 @@
 
 use bytes::Bytes;
 
-use super::conversation::{Conversation, Dialect, Role, Slot};
+use super::conversation::{Conversation, Dialect, Role, Slot, SlotKind};
 use super::splice::Edit;
 use super::{anthropic, openai_chat, openai_responses};
 
 impl Conversation<'_> {
     /// `text` as it must stand in the body in place of `slot` of item `item`: a JSON string, or JSON as it is
-    /// where arguments stand as an object.
+    /// where arguments stand as an object. A block keeps the cache breakpoint that the client has on it now.
     pub fn replacement(&self, item: usize, slot: &Slot, text: &str) -> Bytes {
         match self.raw(item).get(slot.span.start) {
+            Some(b'{') if slot.kind == SlotKind::Media && self.dialect == Dialect::Messages => {
+                let raw = self.raw(item).get(slot.span.clone()).unwrap_or_default();
+                anthropic::marked_as(raw, text).unwrap_or_else(|| text.to_owned()).into()
+            }
             Some(b'{') => Bytes::from(text.to_owned()),
             _ => quoted(text).into(),
         }
@@ -25,12 +29,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// The edit that puts `text` in front of the text of the user message `item`. `None` for other roles and
-    /// shapes.
-    pub fn fold_into(&self, item: usize, text: &str) -> Option<Edit> {
+    /// The edits, in order, that put `text` in front of the text of the user message `item`. `None` for other roles
+    /// and shapes.
+    pub fn fold_into(&self, item: usize, text: &str) -> Option<Vec<Edit>> {
         match self.dialect {
-            Dialect::Chat => openai_chat::fold_into(self, item, text, "text"),
-            Dialect::Responses => openai_responses::fold_into(self, item, text),
+            Dialect::Chat => openai_chat::fold_into(self, item, text, "text").map(|edit| vec![edit]),
+            Dialect::Responses => openai_responses::fold_into(self, item, text).map(|edit| vec![edit]),
             Dialect::Messages => anthropic::fold_into(self, item, text),
         }
     }
@@ -47,7 +51,7 @@ impl Conversation<'_> {
             return Vec::new();
         };
         match self.dialect {
-            Dialect::Chat | Dialect::Responses => self.fold_into(first, &format!("{text}\n\n")).into_iter().collect(),
+            Dialect::Chat | Dialect::Responses => self.fold_into(first, &format!("{text}\n\n")).unwrap_or_default(),
             Dialect::Messages => anthropic::before(self, first, text).unwrap_or_default(),
         }
     }

@@ -44,6 +44,7 @@ pub fn check(
             blocks::ids(i, message)?;
         }
     }
+    instructions(messages(body))?;
     let turns = turns(body);
     order(&turns, settings.prefill)?;
     pairs::check(&turns)?;
@@ -187,6 +188,7 @@ fn management(request: &ModelRequest) -> Result<(), Violation> {
 fn message(i: usize, message: &Value) -> Result<(), Violation> {
     match role(message) {
         "user" | "assistant" => {}
+        "system" if sets_anew(message) => {}
         "system" => {
             let text = "messages: Unexpected role \"system\". The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role.";
             return Err(invalid("A5", text));
@@ -207,6 +209,39 @@ fn message(i: usize, message: &Value) -> Result<(), Violation> {
             "messages.{i}: all messages must have non-empty content except for the optional final assistant message"
         );
         return Err(invalid("A8", text));
+    }
+    Ok(())
+}
+
+/// Whether a message changes tools or instructions and says nothing else (A21).
+fn sets_anew(message: &Value) -> bool {
+    let blocks = list(message, "content");
+    !blocks.is_empty() && blocks.iter().all(is_change)
+}
+
+fn is_change(block: &Value) -> bool {
+    matches!(kind(block), "mid_conv_system" | "tool_addition" | "tool_removal")
+}
+
+/// A21: where instructions may change: at the end of what the user says.
+fn instructions(messages: &[Value]) -> Result<(), Violation> {
+    let role_at = |i: Option<usize>| i.and_then(|i| messages.get(i)).map(role);
+    for (i, message) in messages.iter().enumerate() {
+        let (before, behind) = (role_at(i.checked_sub(1)), role_at(Some(i + 1)));
+        let blocks = list(message, "content");
+        let interior = blocks.iter().zip(blocks.iter().skip(1));
+        if interior.into_iter().any(|(block, next)| is_change(block) && !is_change(next))
+            || role(message) == "user" && behind == Some("user") && blocks.last().is_some_and(is_change)
+        {
+            return Err(invalid("A21", format!("messages.{i}.content: `mid_conv_system` blocks must end a turn")));
+        }
+        if role(message) == "system" && before != Some("user") {
+            return Err(invalid("A21", format!("messages.{i}: role 'system' must follow a 'user' message")));
+        }
+        if role(message) == "system" && behind.is_some_and(|role| role != "assistant") {
+            let text = format!("messages.{i}: role 'system' must precede an 'assistant' message or end the array");
+            return Err(invalid("A21", text));
+        }
     }
     Ok(())
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
 use super::super::second::Attempt;
 use super::super::work::Work;
 use super::Socket;
-use super::turn::{Sent, Step, Turn, is_last, status};
+use super::turn::{Sent, Step, Turn, is_last};
 use crate::wire::overflow::Verdict;
 
 impl Socket {
@@ -28,7 +29,7 @@ impl Socket {
                 if sent.attempt == Attempt::Shorter {
                     self.shard.proxy.metrics.recovery_ended("refused");
                 }
-                self.failed(&sent, status(text));
+                self.failed(&sent, status_of(text));
                 self.send_client(sent.take_held());
             }
             Step::Mend(verdict) => self.mend(*sent, verdict),

@@ -5,11 +5,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::hold::{STREAM_BYTES, Sent as Body, Told, told_of};
+use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
@@ -89,7 +88,7 @@ impl Sent {
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
         let sent = if self.work.pieces.is_some() { Body::Rewritten } else { Body::Original };
         let of_form = refusal::blames_form(text);
-        let refusal = Refusal { verdict, status: status(text), sent, of_form, overflow: self.work.overflow() };
+        let refusal = Refusal { verdict, status: status_of(text), sent, of_form, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),
@@ -104,20 +103,6 @@ impl Sent {
         self.since = None;
         std::mem::take(&mut self.held)
     }
-}
-
-/// The status that an error event names; an invalid request is one of 400.
-pub fn status(text: &[u8]) -> Option<u16> {
-    let event: Value = serde_json::from_slice(text).ok()?;
-    let told = |pointer: &&str| u16::try_from(event.pointer(pointer)?.as_u64()?).ok();
-    let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
-    let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
-        "invalid_request_error" => Some(400),
-        "rate_limit_error" | "rate_limit_exceeded" => Some(429),
-        "server_error" => Some(500),
-        _ => None,
-    };
-    ["/status", "/status_code", "/error/status"].iter().find_map(told).or_else(named)
 }
 
 /// Whether an event is the last one of an answer.

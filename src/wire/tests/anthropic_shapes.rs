@@ -152,8 +152,8 @@ fn the_members_beside_the_messages() {
         [(r#"{"type":"continue","previous_message_id":"m"}"#, true), (r#"{"type":"create"}"#, false)]
     {
         let body = format!(r#"{{"thread":{thread},"messages":[{{"role":"user","content":"a"}}]}}"#);
-        let conversation = reads(&body);
-        assert_eq!((conversation.fields.continues, conversation.sight() == Sight::Partial), (continues, continues));
+        let read = read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]);
+        assert_eq!(read.is_err(), continues, "what continues a thread passes");
     }
     for twice in [r#""system":"a","system":"b","messages":[]"#, r#""fallback_credit_token":"x","messages":[]"#] {
         let body = format!("{{{twice}}}");
@@ -185,14 +185,16 @@ fn counts(conversation: &Conversation) -> (usize, usize, usize) {
 }
 
 #[test]
-fn what_precedes_changed_instructions_is_still_read() {
-    let change = json!({ "role": "system", "content": [{ "type": "mid_conv_system", "text": "t" }] });
+fn changed_instructions_are_part_of_the_history() {
+    let change = json!({ "role": "system", "content": [{ "type": "mid_conv_system", "content": [{ "type": "text", "text": "t" }] }] });
     let compacted = json!({ "role": "assistant", "content": [{ "type": "compaction", "content": "so far" }] });
     let user = |text: &str| json!({ "role": "user", "content": text });
     let text = body(&[user("a"), change.clone(), user("b")]);
-    assert_eq!(counts(&reads(&text)), (0, 2, 1));
+    let before = body(&[user("a")]);
+    let (before, conversation) = (reads(&before), reads(&text));
+    assert_eq!((counts(&conversation), conversation.items[0].chain), ((0, 0, 3), before.items[0].chain));
     let text = body(&[user("a"), change.clone(), compacted.clone(), user("b"), change, user("c")]);
-    assert_eq!(counts(&reads(&text)), (2, 3, 1));
+    assert_eq!(counts(&reads(&text)), (2, 1, 3));
 }
 
 #[test]

@@ -55,24 +55,45 @@ fn changed_tools_and_instructions_go_along_with_the_head() {
     ]);
     let conversation = conversation(&body);
     let head: Value = serde_json::from_str(&conversation.head_message(2, "h")).unwrap();
-    assert_eq!(head["content"], json!([change("tool_addition"), change("mid_conv_system"), text("h")]));
-    // They do not fit into a string.
-    assert_eq!(conversation.fold_into(2, "h\n\n"), None);
+    assert_eq!(head["content"], json!([text("h"), change("tool_addition"), change("mid_conv_system")]));
+    // Nothing stands behind them in their message.
+    let folded = placed(&body, conversation.fold_into(2, "h\n\n").unwrap());
+    let due = json!([text("h"), text("last"), change("tool_addition"), change("mid_conv_system")]);
+    assert_eq!(folded["messages"][2]["content"], due);
+}
+
+#[test]
+fn changed_tools_and_instructions_go_along_whoever_said_them() {
+    let change = |kind: &str| json!({ "type": kind, "x": 1.50 });
+    let body = body(&[
+        json!({ "role": "user", "content": "a" }),
+        json!({ "role": "system", "content": [change("mid_conv_system")] }),
+        json!({ "role": "assistant", "content": [text("b"), change("tool_removal")] }),
+        json!({ "role": "system", "content": "a reminder" }),
+        json!({ "role": "user", "content": [text("last")] }),
+    ]);
+    let conversation = conversation(&body);
+    assert_eq!(conversation.items.len(), 5);
+    let head: Value = serde_json::from_str(&conversation.head_message(3, "h")).unwrap();
+    assert_eq!(head["content"], json!([text("h"), change("mid_conv_system"), change("tool_removal")]));
+    let folded = placed(&body, conversation.fold_into(4, "h\n\n").unwrap());
+    let due = json!([text("h"), text("last"), change("mid_conv_system"), change("tool_removal")]);
+    assert_eq!(folded["messages"][4]["content"], due);
 }
 
 /// A breakpoint may not stand behind one that is kept for a shorter time.
 #[test]
-fn the_head_takes_no_breakpoint_from_before_a_marked_change() {
-    let change = json!({ "type": "tool_addition", "x": 1 });
+fn the_head_takes_the_breakpoints_of_changes_too() {
+    let change = json!({ "type": "mid_conv_system", "content": [text("x")] });
     let body = body(&[
         json!({ "role": "user", "content": [marked(text("a"), "1h")] }),
-        json!({ "role": "user", "content": [marked(change.clone(), "5m"), text("b")] }),
+        json!({ "role": "user", "content": [{ "type": "mid_conv_system", "content": [marked(text("x"), "5m")], "cache_control": { "type": "ephemeral", "ttl": "5m" } }, text("b")] }),
         json!({ "role": "assistant", "content": [marked(text("c"), "5m")] }),
     ]);
     let conversation = conversation(&body);
     let head = |upto| serde_json::from_str::<Value>(&conversation.head_message(upto, "h")).unwrap()["content"].take();
-    assert_eq!(head(2), json!([marked(change.clone(), "5m"), text("h")]));
-    assert_eq!(head(3), json!([marked(change, "5m"), marked(text("h"), "5m")]));
+    assert_eq!(head(2), json!([marked(text("h"), "5m"), change]));
+    assert_eq!(head(3), json!([marked(text("h"), "5m"), change]));
 }
 
 #[test]
@@ -87,9 +108,7 @@ fn a_head_is_folded_in_front_of_a_user_message() {
     ]);
     let conversation = conversation(&body);
     let folded = |item| {
-        conversation
-            .fold_into(item, "head\n\n")
-            .map(|edit| placed(&body, vec![edit])["messages"][item]["content"].take())
+        conversation.fold_into(item, "head\n\n").map(|edits| placed(&body, edits)["messages"][item]["content"].take())
     };
     assert_eq!(folded(1), Some(json!("head\n\nplain")));
     assert_eq!(folded(2), Some(json!([marked(text("head"), "5m"), { "type": "image", "source": {} }, text("b")])));

@@ -36,6 +36,34 @@ fn a_request_gets_its_history_and_loses_the_name_of_it_wherever_that_stood() {
 }
 
 #[test]
+fn a_rebuilt_history_has_nothing_that_a_provider_must_refuse() {
+    let said = |n: u8| json!({"type": "message", "id": format!("msg_{n}"), "role": "user", "content": "go on"});
+    let thought = |n: u8, hidden: Value| json!({"type": "reasoning", "id": format!("rs_{n}"), "summary": [], "encrypted_content": hidden});
+    let call = |n: u8, status: &str| json!({"type": "function_call", "id": format!("fc_{n}"), "call_id": format!("c{n}"), "name": "f", "arguments": "{}", "status": status});
+    let output = |n: u8| json!({"type": "function_call_output", "call_id": format!("c{n}"), "output": "o"});
+    let rebuilt = |store: Value, turns: &[Vec<Value>]| {
+        let history: Vec<Bytes> =
+            turns.iter().map(|turn| turn.iter().map(Value::to_string).collect::<Vec<_>>().join(",").into()).collect();
+        let body = json!({"model": "m", "store": store, "input": [said(9)], "previous_response_id": "r"}).to_string();
+        value(&rebuilt(&conversation(&body), &history).unwrap())["input"].take()
+    };
+    // Reasoning of which the provider keeps nothing; where it does keep it, the id is enough.
+    let turns = [vec![said(0)], vec![thought(1, Value::Null), call(1, "completed")], vec![output(1)]];
+    let whole = json!([said(0), thought(1, Value::Null), call(1, "completed"), output(1), said(9)]);
+    assert_eq!(rebuilt(Value::Null, &turns), whole);
+    assert_eq!(rebuilt(json!(false), &turns), json!([said(0), call(1, "completed"), output(1), said(9)]));
+    let hidden = [vec![said(0)], vec![thought(1, json!("gAAA")), call(1, "completed")], vec![output(1)]];
+    assert_eq!(rebuilt(json!(false), &hidden)[1], thought(1, json!("gAAA")));
+    // Output that ended within reasoning, or within a call.
+    let thought = |n: u8| thought(n, json!("gAAA"));
+    let turns = [vec![said(0)], vec![thought(1), thought(2)], vec![said(1)], vec![thought(3), call(3, "incomplete")]];
+    assert_eq!(rebuilt(json!(false), &turns), json!([said(0), said(1), said(9)]));
+    assert_eq!(rebuilt(json!(true), &turns), json!([said(0), said(1), said(9)]));
+    let turns = [vec![said(0)], vec![thought(3), call(3, "completed"), call(4, "incomplete")], vec![output(3)]];
+    assert_eq!(rebuilt(json!(true), &turns), json!([said(0), thought(3), call(3, "completed"), output(3), said(9)]));
+}
+
+#[test]
 fn a_response_is_read_from_json_and_from_its_events() {
     let item = json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hé"}]});
     let whole = json!({"id": "resp_1", "object": "response", "output": [item, {"type": "reasoning"}]});

@@ -17,7 +17,7 @@ fn placed(body: &str, edits: Vec<Edit>) -> String {
 /// The body with `text` folded into its item `item`.
 fn folded(body: &str, item: usize, text: &str) -> Option<String> {
     let conversation = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
-    conversation.fold_into(item, text).map(|edit| placed(body, vec![edit]))
+    conversation.fold_into(item, text).map(|edits| placed(body, edits))
 }
 
 #[test]

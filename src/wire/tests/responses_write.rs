@@ -127,7 +127,7 @@ proptest! {
         ] {
             let body = json!({ "input": input }).to_string();
             let conversation = responses(&body);
-            let folded = placed(&body, vec![conversation.fold_into(0, &text).unwrap()]);
+            let folded = placed(&body, conversation.fold_into(0, &text).unwrap());
             let folded = responses(&folded);
             prop_assert_eq!(folded.text(0, &folded.items[0].facts.slots[0]), Some(text.clone() + &said));
             let message: Value = serde_json::from_str(&conversation.head_message(1, &text)).unwrap();

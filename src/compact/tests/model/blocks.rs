@@ -42,6 +42,7 @@ impl Agent {
 
     /// Calls made in parallel, then all their results in one message; behind some the user says something.
     pub fn tool_blocks(&mut self, specs: &[CallSpec]) {
+        self.change_block(specs[0].arguments.form);
         let mut calls = self.thought();
         if specs.len() == 2 {
             calls.push_str(r#"{"type":"text","text":"I look."},"#);
@@ -66,6 +67,16 @@ impl Agent {
         }
         self.push(format!(r#"{{"role":"assistant","content":[{calls}{}]}}"#, blocks.join(", ")));
         self.push(format!(r#"{{"role":"user","content":[{}]}}"#, results.join(",")));
+    }
+
+    /// Now and then the harness changes tools or instructions behind what the user said.
+    fn change_block(&mut self, form: usize) {
+        if form % 3 == 0 && self.messages.last().is_some_and(|message| message.json.contains(r#""role":"user""#)) {
+            let n = self.next();
+            self.push(format!(
+                r#"{{"role":"system","content":[{{"type":"mid_conv_system","content":[{{"type":"text","text":"Instruction {n}."}}]}}]}}"#
+            ));
+        }
     }
 
     pub fn todo_block(&mut self, n: usize, entry: &str) {
