@@ -203,6 +203,9 @@ pub enum Failure {
     /// The operator's: the configuration.
     #[error("{0}")]
     Configuration(#[from] Problems),
+    /// The operator's as well: what the configuration and the environment name cannot be used.
+    #[error("compactproxy: {0}")]
+    Setup(String),
     /// Anything that went wrong while running.
     #[error("compactproxy: {0}")]
     Runtime(String),
@@ -223,7 +226,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(failure) => {
             let _ = writeln!(std::io::stderr(), "{failure}");
             ExitCode::from(match failure {
-                Failure::Configuration(_) => USAGE,
+                Failure::Configuration(_) | Failure::Setup(_) => USAGE,
                 Failure::Runtime(_) => RUNTIME,
             })
         }
@@ -248,7 +251,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     let config = configuration(cli.config.as_deref(), &cli.command)?;
     match cli.command {
         None => serve::run(config, cli.log_format),
-        Some(Command::Check) => check::run(&config),
+        Some(Command::Check) => check::run(config),
         Some(Command::Compact(args)) => compact::run(config, args),
         Some(Command::Evicted(args)) => evicted::run(config, &args),
         Some(Command::Memory(command)) => memory::run(config, &command),

@@ -7,7 +7,7 @@ use super::Failure;
 use crate::config::Config;
 use crate::proxy::Proxy;
 use crate::server::admin::Reports;
-use crate::server::{self, Running, drain};
+use crate::server::{self, Running, StartError, drain};
 use crate::store::{Health, Limits, Store};
 use crate::telemetry::subscriber::{self, LogFormat};
 
@@ -42,7 +42,7 @@ pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
 
 /// Listens, on as many threads as there are cores. To be called on a runtime.
 pub fn start(config: Config, store: Option<Arc<Store>>) -> Result<Running, Failure> {
-    let proxy = Proxy::new(config, store.clone()).map_err(runtime_failure)?;
+    let proxy = Proxy::new(config, store.clone()).map_err(setup_failure)?;
     tokio::spawn(Arc::clone(&proxy.metrics).upkeep());
     let (told, measured) = (store.clone(), Arc::clone(&proxy));
     let reports = Reports {
@@ -56,7 +56,14 @@ pub fn start(config: Config, store: Option<Arc<Store>>) -> Result<Running, Failu
             measured.metrics.render()
         }),
     };
-    server::start(proxy, reports).map_err(runtime_failure)
+    server::start(proxy, reports).map_err(|error| match error {
+        StartError::Tls(error) => setup_failure(error),
+        error => runtime_failure(error),
+    })
+}
+
+fn setup_failure(error: impl std::fmt::Display) -> Failure {
+    Failure::Setup(error.to_string())
 }
 
 fn runtime_failure(error: impl std::fmt::Display) -> Failure {

@@ -4,6 +4,7 @@
 mod address;
 mod defaults;
 mod expand;
+mod pem;
 mod policy;
 pub mod problems;
 pub mod raw;

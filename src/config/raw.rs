@@ -10,9 +10,10 @@ use http::HeaderName;
 use toml::de::{DeTable, DeValue};
 
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
+use super::pem::{CertificateFile, KeyFile};
 use super::problems::{Entry, Problems, did_you_mean};
 use super::sizes::ByteSize;
-use super::value::{Mode, PromptFile, ReadableFile, Set, Value, kind};
+use super::value::{Mode, PromptFile, Set, Value, kind};
 use super::{Api, Auto, Inject, Secret, SignedThinking, TenantRule, ToolScope};
 
 /// The keys of one table.
@@ -90,8 +91,8 @@ tables! {
 
     /// `server.tls`
     TlsKeys requires cert key {
-        cert: ReadableFile,
-        key: ReadableFile,
+        cert: CertificateFile,
+        key: KeyFile,
     }
 
     /// `[[upstream]]`
@@ -101,7 +102,7 @@ tables! {
         prefix: PathPrefix,
         api: Api,
         api_key: Secret,
-        ca_file: ReadableFile,
+        ca_file: CertificateFile,
         connect_timeout: Duration,
         response_timeout: Duration,
         idle_timeout: Duration,

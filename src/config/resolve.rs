@@ -256,8 +256,10 @@ fn check_compaction(settings: &CompactionSettings, keys: &CompactionKeys, spot: 
             let message = format!("must be smaller than trigger_tokens ({keep} >= {trigger})");
             spot.report(&tokens, message, problems);
         }
-        (Keep::Messages(keep), _) if settings.trigger_messages > 0 && keep >= settings.trigger_messages => {
-            let message = format!("must be smaller than trigger_messages ({keep} >= {})", settings.trigger_messages);
+        (Keep::Messages(keep), _) if settings.trigger_messages > 0 && keep > settings.trigger_messages / 2 => {
+            let most = settings.trigger_messages / 2;
+            let message =
+                format!("must be at most {most}, half of trigger_messages: else the next summary is due soon");
             spot.report(&messages, message, problems);
         }
         _ => {}

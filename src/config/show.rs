@@ -5,12 +5,13 @@ use std::fmt::{self, Write};
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::address::{BaseUrl, PathPrefix, StateUrl, UpstreamName};
+use super::pem::{CertificateFile, KeyFile};
 use super::raw::{
     AnthropicKeys, CompactionKeys, EvictionKeys, HeaderKeys, Keys, MatchKeys, MemoryKeys, PruneKeys, RecoveryKeys,
     Section, Sections, ServerKeys, SessionKeys, StateKeys, TlsKeys, ToolKeys, TruncateKeys, UpstreamKeys, WindowKeys,
 };
 use super::sizes::ByteSize;
-use super::value::{ReadableFile, Set, Value};
+use super::value::{Set, Value};
 use super::{
     Auto, CompactionSettings, Config, EvictionSettings, Keep, MemorySettings, Policy, PruneSettings, Server, State,
     ToolSettings, TruncateSettings, Upstream, WindowRule,
@@ -83,7 +84,7 @@ fn server(server: &Server) -> ServerKeys {
     let tls = server
         .tls
         .as_ref()
-        .map(|tls| TlsKeys { cert: set(ReadableFile(tls.cert.clone())), key: set(ReadableFile(tls.key.clone())) });
+        .map(|tls| TlsKeys { cert: set(CertificateFile(tls.cert.clone())), key: set(KeyFile(tls.key.clone())) });
     ServerKeys {
         listen: set(server.listen),
         admin_listen: set(server.admin_listen),
@@ -102,7 +103,7 @@ fn upstream(upstream: &Upstream) -> UpstreamKeys {
         prefix: maybe(upstream.prefix.clone().map(PathPrefix)),
         api: set(upstream.api),
         api_key: maybe(upstream.api_key.clone()),
-        ca_file: maybe(upstream.ca_file.clone().map(ReadableFile)),
+        ca_file: maybe(upstream.ca_file.clone().map(CertificateFile)),
         connect_timeout: set(upstream.connect_timeout),
         response_timeout: set(upstream.response_timeout),
         idle_timeout: set(upstream.idle_timeout),

@@ -1,7 +1,8 @@
 //! The configuration as a whole: the shipped file, what is on, what is printed. Contradictions are in
-//! `tests/contradictions.rs`, policies in `tests/overrides.rs`.
+//! `tests/contradictions.rs`, policies in `tests/overrides.rs`, certificates in `tests/files.rs`.
 
 mod contradictions;
+mod files;
 mod overrides;
 
 use std::collections::BTreeSet;
@@ -196,7 +197,7 @@ fn full(prompt: &std::path::Path) -> String {
         trigger_tokens = 0
         [compaction]
         keep_messages = 7
-        trigger_messages = 8
+        trigger_messages = 14
         upstream = "a.b_c-1"
         model = "m"
         summary_prompt_file = '{}'

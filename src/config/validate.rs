@@ -1,17 +1,19 @@
 //! From a file's text to a [`Config`]: every problem is found in one pass.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use toml::de::DeTable;
 
 use super::expand::{Environment, expand_table};
+use super::pem::{CertificateFile, KeyFile};
 use super::policy::overlaid;
 use super::problems::Problems;
 use super::raw::{RawConfig, Sections, ServerKeys, StateKeys, UpstreamKeys, WindowKeys};
 use super::resolve::{contradictions, given, or, strategies_of};
 use super::sizes::ByteSize;
-use super::value::{ReadableFile, Set};
+use super::value::Set;
 use super::{Api, Config, Policy, Secret, Server, State, TenantRule, Tls, Upstream, WindowRule, defaults};
 
 /// The shipped `proxy.toml`.
@@ -84,7 +86,7 @@ fn server(keys: &ServerKeys, problems: &mut Problems) -> Server {
     if !admin_listen.ip().is_loopback() && keys.admin_token.is_none() {
         problems.add(at(&keys.admin_listen), "server.admin_listen", "is no loopback address: set admin_token as well");
     }
-    if listen == admin_listen && listen.port() != 0 {
+    if overlap(listen, admin_listen) {
         let at = at(&keys.admin_listen).or(at(&keys.listen));
         problems.add(at, "server.admin_listen", "is the same address as listen");
     }
@@ -99,10 +101,16 @@ fn server(keys: &ServerKeys, problems: &mut Problems) -> Server {
     }
 }
 
+/// Whether two listeners cannot have both addresses: an unspecified one stands for all.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let same = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    same && one.port() == other.port() && one.port() != 0
+}
+
 /// Both files, or none: one alone was reported when it was read.
 fn tls(keys: &ServerKeys) -> Option<Tls> {
     let tls = &keys.tls.as_ref()?.value;
-    let (ReadableFile(cert), ReadableFile(key)) = (given(&tls.cert)?, given(&tls.key)?);
+    let (CertificateFile(cert), KeyFile(key)) = (given(&tls.cert)?, given(&tls.key)?);
     Some(Tls { cert, key })
 }
 

@@ -28,10 +28,6 @@ pub struct Set<T> {
     pub at: Option<usize>,
 }
 
-/// A file that exists and can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadableFile(pub PathBuf);
-
 /// A prompt, read together with the configuration. It contains `{messages}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptFile {
@@ -138,7 +134,7 @@ fn number(value: u64) -> toml::Value {
     toml::Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-fn path(value: &DeValue<'_>) -> Result<PathBuf, String> {
+pub(super) fn path(value: &DeValue<'_>) -> Result<PathBuf, String> {
     match text(value)? {
         "" => Err("is empty".into()),
         path => Ok(PathBuf::from(path)),
@@ -207,11 +203,6 @@ values! {
     Duration: |value| parse_duration(text(value).map_err(|_| "expected a duration such as \"30s\"")?),
         |duration| shown(&show_duration(*duration));
     PathBuf: path, |path| shown(&path.to_string_lossy());
-    ReadableFile: |value| {
-        let path = path(value)?;
-        std::fs::File::open(&path).map_err(|error| format!("cannot be read: {error}"))?;
-        Ok(Self(path))
-    }, |file| file.0.show();
     PromptFile: prompt, |prompt| prompt.path.show();
     Secret: secret, |_| shown(MASK);
     Api: |value| one_of(value, &APIS), |api| name_of(api, &APIS);

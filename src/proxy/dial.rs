@@ -66,6 +66,13 @@ pub struct ConnectTimeout(Duration);
 #[derive(Default)]
 pub struct SystemRoots(Option<Arc<RootCertStore>>);
 
+/// `HTTPS_PROXY` and `NO_PROXY` (or in small letters) as the environment has them now. `ALL_PROXY` is not read: it
+/// often names a SOCKS proxy for other programs.
+pub fn proxies() -> Matcher {
+    let variable = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_lowercase())).unwrap_or_default();
+    Matcher::builder().https(variable("HTTPS_PROXY")).no(variable("NO_PROXY")).build()
+}
+
 impl Dialing {
     pub fn new(route: &Route, matcher: &Matcher, system: &mut SystemRoots) -> Result<Self, DialError> {
         let upstream = &*route.upstream;

@@ -131,7 +131,7 @@ pub enum SetupError {
 impl Proxy {
     /// `HTTPS_PROXY` and `NO_PROXY` as the environment has them now. Without a store nothing is rewritten.
     pub fn new(config: Config, store: Option<Arc<Store>>) -> Result<Arc<Self>, SetupError> {
-        Self::with_proxies(config, store, &Matcher::from_env())
+        Self::with_proxies(config, store, &dial::proxies())
     }
 
     /// `matcher` says which upstreams are reached through an HTTP proxy.

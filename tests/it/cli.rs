@@ -73,6 +73,26 @@ fn usage_errors_have_status_2_and_help_has_0() {
 }
 
 #[test]
+fn check_says_what_serving_would_refuse_of_the_environment() {
+    let dir = tempfile::tempdir().expect("dir");
+    std::fs::write(dir.path().join("proxy.toml"), "").expect("file");
+    let check = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
+        for name in ["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command.env(name, value).args(["check", "--config", "proxy.toml"]).current_dir(dir.path());
+        command.output().expect("run")
+    };
+    let socks = check("HTTPS_PROXY", "socks5h://127.0.0.1:1");
+    assert_eq!((socks.status.code(), text(&socks.stdout)), (Some(2), ""));
+    assert!(text(&socks.stderr).contains("HTTPS_PROXY must be an http:// address"), "{}", text(&socks.stderr));
+    for (name, value) in [("ALL_PROXY", "socks5h://127.0.0.1:1"), ("https_proxy", "http://127.0.0.1:1")] {
+        assert_eq!(check(name, value).status.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
 fn health_is_about_the_running_instance() {
     let dir = tempfile::tempdir().expect("dir");
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("socket");

@@ -9,7 +9,6 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[compactoin]", 1, "compactoin", "did you mean `compaction`?"),
     ("[memory]\nmodel = \"m\"", 2, "memory.model", "not known"),
     ("[compaction]\nflush_before_compact = 1", 2, "compaction.flush_before_compact", "true or false"),
-    ("[server]\ntls = { cert = \"Cargo.toml\", key = \"Cargo.toml\", ca = \"x\" }", 2, "server.tls.ca", "not known"),
     ("[[policy]]\n[policy.match]\nmodle = \"m\"", 3, "policy.match.modle", "did you mean `model`?"),
     ("[[policy]]\nserver = {}", 2, "policy.server", "not known"),
     ("[[policy]]\ncompaction = { keep = 5 }", 2, "policy.compaction.keep", "not known"),
@@ -68,8 +67,8 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[server]\nadmin_listen = \"0.0.0.0:8788\"", 2, "server.admin_listen", "admin_token"),
     ("[server]\nadmin_listen = \"127.0.0.1:8787\"", 2, "server.admin_listen", "same address"),
     ("[server]\nmax_body_bytes = \"300MiB\"", 2, "server.max_body_bytes", "max_buffered_bytes"),
-    ("[server]\ntls = { cert = \"Cargo.toml\" }", 2, "server.tls.key", "missing"),
-    ("[server]\ntls = { cert = \"Cargo.toml\", key = \"gone.pem\" }", 2, "server.tls.key", "cannot be read"),
+    ("[server]\nlisten = \"0.0.0.0:8788\"", 2, "server.admin_listen", "same address"),
+    ("[server]\nlisten = \"[::]:9\"\nadmin_listen = \"127.0.0.1:9\"", 3, "server.admin_listen", "same address"),
     // Upstreams.
     ("[[upstream]]\nname = \"a\"", 1, "upstream.base_url", "missing"),
     ("[[upstream]]\nname = \"a\"\nbase_url = \"http://u:p@h\"", 3, "upstream.base_url", "credentials"),
@@ -128,8 +127,9 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
         "[compaction]\ntrigger_messages = 9\nkeep_messages = 10",
         3,
         "compaction.keep_messages",
-        "trigger_messages (10 >= 9)",
+        "at most 4, half of trigger_messages",
     ),
+    ("[compaction]\ntrigger_messages = 30\nkeep_messages = 16", 3, "compaction.keep_messages", "at most 15"),
     ("[compaction]\nupstream = \"other\"", 2, "compaction.upstream", "names no [[upstream]]"),
     ("[compaction]\nupstream = \"openai\"", 2, "compaction.upstream", "has no api_key"),
     ("[compaction]\nsummary_prompt_file = \"gone\"", 2, "compaction.summary_prompt_file", "cannot be read"),
@@ -221,6 +221,7 @@ fn near_misses_are_accepted() {
     parse("[compaction]\ntrigger_tokens = 6\nkeep_tokens = 5");
     parse("[compaction]\ntrigger_tokens = 0\nkeep_tokens = 5");
     parse("[compaction]\nkeep_messages = 20");
+    parse("[compaction]\ntrigger_messages = 30\nkeep_messages = 15");
     parse("[[window]]\ninput = 10\ntotal = 10");
 }
 
