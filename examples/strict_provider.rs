@@ -3,6 +3,9 @@
 //! model is scripted: it calls a tool `--steps` times, now and then stops to ask the user, and ends with
 //! [`FINAL`]. The tool is `run`, or the client's own shell where it has one.
 //!
+//! Some steps' results hold a code word in their middle. The model says it some steps later, and where it is out of sight
+//! and there is a tool to read it back, by that: alone in its turn, after a text, or beside a call of the client's tool.
+//!
 //! Prints `listening ADDR`, serves until SIGTERM or SIGINT, then prints its record: one JSON line for each
 //! answer asked for, with the body as received, and a last line that sums up.
 
@@ -13,7 +16,8 @@ use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::content::source;
 use compactproxy::demo::messages::{self, Binding};
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
-use compactproxy::demo::request::{ModelRequest, kind, list, text};
+use compactproxy::demo::reader::{self, Memory, Sight};
+use compactproxy::demo::request::{ModelRequest, kind};
 use compactproxy::demo::responses::{self, Socket};
 use compactproxy::demo::rules::Violation;
 use compactproxy::demo::script::{Behaviour, Reply};
@@ -33,6 +37,11 @@ const LONG_EVERY: usize = 4;
 const PAIR_EVERY: usize = 5;
 /// Lines that a shell command prints, about 50 bytes each.
 const PRINTED_LINES: usize = 150;
+/// Every so many steps a result is large and holds a code word, from this step on; so many steps later the model says it.
+const LARGE: (usize, usize, usize) = (6, 2, 3);
+/// Lines of about 50 bytes that a shell command prints before the code word, and behind it: Codex itself cuts what has more
+/// than 10,000 bytes.
+const LARGE_LINES: usize = 85;
 /// Functions in a long argument, about 400 bytes each.
 const LONG_FUNCTIONS: usize = 16;
 
@@ -119,16 +128,57 @@ fn answer(request: &ModelRequest, steps: usize) -> Answer {
     if wants_summary(request) {
         return Answer::text(tag(step.saturating_sub(1), 0));
     }
-    if step >= steps {
-        return Answer::text(FINAL);
-    }
     let hand = Hand::of(request);
+    let last = step >= steps;
+    let mut said = if last { FINAL.to_owned() } else { format!("Step {step} of {steps}.") };
+    match recalls(request, step) {
+        Some((_, Sight::Seen(word))) => said = format!("{said} The {word}."),
+        Some((Way::Alone, Sight::Away(call))) => return Answer { calls: vec![call], ..Answer::default() },
+        Some((Way::AfterText, Sight::Away(call))) => {
+            return Answer { calls: vec![call], ..Answer::text("I look it up. ") };
+        }
+        Some((Way::Beside, Sight::Away(call))) if !last => {
+            return Answer { calls: vec![call, hand.call(step, 0)], ..Answer::text(said) };
+        }
+        Some((_, Sight::Away(_) | Sight::Gone)) | None => {}
+    }
+    if last {
+        return Answer::text(said);
+    }
     if step % ASKS_EVERY == ASKS_EVERY - 1 && hand == Hand::Run {
-        return Answer::text(format!("Done up to {}. Shall I go on?", tag(step, 0)));
+        return Answer::text(format!("Done up to {}. Shall I go on? {said}", tag(step, 0)));
     }
     let calls = if step % PAIR_EVERY == PAIR_EVERY - 1 { 2 } else { 1 };
     let calls = (0..calls).map(|nth| hand.call(step, nth));
-    Answer { text: Some(format!("Step {step} of {steps}.")), calls: calls.collect(), ..Answer::default() }
+    Answer { calls: calls.collect(), ..Answer::text(said) }
+}
+
+/// How the model reads back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Alone,
+    AfterText,
+    /// In one turn with a call of the client's: it has the page one step later.
+    Beside,
+}
+
+/// The code word that is to be said at a step, and where it is.
+fn recalls(request: &ModelRequest, step: usize) -> Option<(Way, Sight)> {
+    let (every, first, later) = LARGE;
+    let large = step.checked_sub(later)?;
+    let way = |nth: usize| [Way::Alone, Way::AfterText, Way::Beside].get(nth % 3).copied();
+    let (large, way) = match large % every {
+        rest if rest == first => (large, way(large / every)?),
+        rest if rest == first + 1 && way(large / every)? == Way::Beside => (large - 1, Way::Alone),
+        _ => return None,
+    };
+    let (title, word) = (tag(large, 0), code_word(large));
+    Some((way, Memory { begins: &word, below: &title }.look(request)))
+}
+
+/// How the line begins that tells a step's code word.
+fn code_word(step: usize) -> String {
+    format!("code word of {}: ", tag(step, 0))
 }
 
 /// Whether the client itself compacts: its history goes, so that the answer must say how far the model is.
@@ -152,7 +202,7 @@ enum Hand {
 
 impl Hand {
     fn of(request: &ModelRequest) -> Self {
-        let names = tool_names(request);
+        let names = request.tool_names();
         let known = [("exec_command", Self::ExecCommand), ("exec", Self::Exec), ("shell", Self::Shell)];
         known.iter().find(|(name, _)| names.contains(name)).map_or(Self::Run, |(_, hand)| *hand)
     }
@@ -172,14 +222,6 @@ impl Hand {
     }
 }
 
-/// The names of all tools that a request offers, in whichever form.
-fn tool_names(request: &ModelRequest) -> Vec<&str> {
-    let added = request.messages().iter().filter(|item| kind(item) == "additional_tools");
-    let tools = request.tools().iter().chain(added.flat_map(|item| list(item, "tools")));
-    let tools = tools.flat_map(|tool| list(tool, "tools").iter().chain([tool]));
-    tools.map(|tool| text(tool.get("function").unwrap_or(tool), "name")).collect()
-}
-
 fn run(step: usize, nth: usize, script: Option<String>) -> Value {
     let mut arguments = json!({"step": step, "part": nth});
     if let (Some(script), Some(members)) = (script, arguments.as_object_mut()) {
@@ -192,6 +234,11 @@ fn run(step: usize, nth: usize, script: Option<String>) -> Value {
 fn command(step: usize, nth: usize, script: Option<String>) -> String {
     match script {
         Some(script) => format!("cat > step{step}.rs <<'END'\n{script}END\nwc step{step}.rs"),
+        None if step % LARGE.0 == LARGE.1 => {
+            let log = format!("seq -f '{}, line %g of the long log: nothing of note' {LARGE_LINES}", tag(step, nth));
+            // Made by the shell: the word stands in no request but as a result.
+            format!("{log}; echo \"{}$(echo {step} | md5sum | cut -c -8)\"; {log}", code_word(step))
+        }
         None => format!("seq -f 'step {step}.{nth}, line %g of the log: nothing of note' {PRINTED_LINES}"),
     }
 }
@@ -255,6 +302,8 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         "method": exchange.method.as_str(),
         "verdict": verdict,
         "origin": origin,
+        // Whether the model goes on in a turn of its own, after nothing but reading back.
+        "round": exchange.request().is_some_and(|request| reader::goes_on(&request).is_some()),
         // Made-up keys of a test on loopback.
         "authorization": key,
         "prompt_tokens": exchange.usage.prompt,

@@ -8,6 +8,7 @@ mod health;
 mod memory;
 mod serve;
 mod sessions;
+mod state;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -102,9 +103,12 @@ pub struct EvictedArgs {
     /// Print at most this many lines (or characters).
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Print only lines that match this regular expression.
+    /// Print only lines that match this regular expression, with their numbers and two lines around.
     #[arg(long, value_name = "REGEX")]
     pub pattern: Option<String>,
+    /// With a pattern: skip this many characters of the line at offset.
+    #[arg(long, value_name = "N")]
+    pub char_offset: Option<usize>,
     /// What offset and limit count.
     #[arg(long, value_enum, default_value_t = Unit::Lines)]
     pub unit: Unit,

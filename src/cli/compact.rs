@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::json;
 
+use super::state::limits;
 use super::{CompactArgs, Failure};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::calibration::Calibration;
@@ -19,7 +20,7 @@ use crate::config::{Config, Subject};
 use crate::proxy::laid::{known_with, lay};
 use crate::proxy::route::{self, Route};
 use crate::proxy::{origin, workspace};
-use crate::store::{Batch, LearnedWindow, Limits, Stage, Store, Tenant, WindowKey};
+use crate::store::{Batch, LearnedWindow, Stage, Store, Tenant, WindowKey};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
 use crate::wire::{self, Conversation, Dialect, Digest};
@@ -63,8 +64,7 @@ async fn compact(config: &Config, dialect: Dialect, body: &Bytes) -> Compacted {
     if !config.compacts() {
         return Compacted::original("no strategy is on");
     }
-    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
-    let Ok(store) = Store::serve(&config.state.url, limits).await else {
+    let Ok(store) = Store::serve(&config.state.url, limits(config)).await else {
         return Compacted::original("the store cannot be opened");
     };
     let memo = Memo::new(0);

@@ -9,11 +9,12 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
+use super::state::limits;
 use crate::config::{Config, TenantRule};
 use crate::memory::day::stamp;
 use crate::memory::save::tidy;
 use crate::memory::{MemoryFile, MemoryPath};
-use crate::store::{Limits, MAX_FILE_BYTES, MemoryEntry, Rewrite, Store, Tenant};
+use crate::store::{MAX_FILE_BYTES, MemoryEntry, Rewrite, Store, Tenant};
 
 /// `memory`: what to do.
 #[derive(Debug, Clone, Subcommand)]
@@ -104,9 +105,8 @@ fn failure(error: &dyn std::fmt::Display) -> Failure {
 /// Works on the configured state file, also while an instance serves from it.
 pub fn run(config: Config, command: &MemoryCommand) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
-    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
     runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits).await.map_err(|e| failure(&e))?;
+        let store = Store::open(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
         let desk = Desk { store: Arc::clone(&store), config };
         let done = match command {
             MemoryCommand::Show(args) => desk.show(args).await,

@@ -4,11 +4,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use super::Failure;
+use super::state::limits;
 use crate::config::Config;
 use crate::proxy::Proxy;
 use crate::server::admin::Reports;
 use crate::server::{self, Running, StartError, drain};
-use crate::store::{Health, Limits, Store};
+use crate::store::{Health, Store};
 use crate::telemetry::subscriber::{self, LogFormat};
 
 /// Serves until a signal; once ready, one line on stderr says where.
@@ -36,8 +37,7 @@ pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
     if !config.compacts() {
         return Ok(None);
     }
-    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
-    Store::serve(&config.state.url, limits).await.map(Some).map_err(runtime_failure)
+    Store::serve(&config.state.url, limits(config)).await.map(Some).map_err(runtime_failure)
 }
 
 /// Listens, on as many threads as there are cores. To be called on a runtime.

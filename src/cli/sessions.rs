@@ -1,17 +1,19 @@
 //! `sessions`: the session log, for the operator.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::state::limits;
 use super::{Failure, SessionsArgs, SessionsCommand};
 use crate::compact::excerpt::{excerpt, one_line};
 use crate::config::Config;
 use crate::memory::day::stamp;
+use crate::store::Store;
 use crate::store::log::{HistoryPage, Hit, Logged, MAX_HITS, MAX_PAGE, Search, SessionId, SessionInfo};
-use crate::store::{Limits, Store};
 use crate::wire::{Dialect, Role};
 
 /// Characters of an agent's name in a list.
@@ -20,9 +22,8 @@ const AGENT: usize = 20;
 /// Prints what is asked for.
 pub fn run(config: Config, args: &SessionsArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
-    let limits = Limits { retention: config.state.retention, max_size: config.state.max_size, ..Limits::default() };
     runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits).await.map_err(failure)?;
+        let store = Store::open(&config.state.url, limits(&config)).await.map_err(failure)?;
         let answered = answer(&store, &args.command, &config.state.url).await;
         store.close().await;
         answered
@@ -50,7 +51,11 @@ async fn answer(store: &Arc<Store>, command: &SessionsCommand, url: &str) -> Res
         SessionsCommand::Search { query, session, max } => {
             let search = Search { query: query.clone(), session: *session, max: (*max).min(MAX_HITS) };
             let hits = store.search_all(&search).await.map_err(failure)?;
-            super::print(hits.iter().map(found).collect::<String>().as_bytes())
+            if hits.cut_short {
+                let _ =
+                    writeln!(std::io::stderr(), "it took too long, there may be more: name a session or rarer words");
+            }
+            super::print(hits.best.iter().map(found).collect::<String>().as_bytes())
         }
         SessionsCommand::Export { session } => export(store, session, url).await,
     }

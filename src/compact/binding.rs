@@ -67,6 +67,14 @@ pub fn is_mismatched(conversation: &Conversation, checkpoint: &Checkpoint) -> bo
     kept.into_iter().any(|(_, item)| !item.facts.signed.is_empty())
 }
 
+/// Whether no signed block at all is sent under `checkpoint`.
+pub fn leaves_none(conversation: &Conversation, checkpoint: &Checkpoint) -> bool {
+    let out = left_out(conversation, checkpoint);
+    let replaced = checkpoint.head.as_ref().map_or(0, |head| head.upto);
+    let mut sent = conversation.items.iter().enumerate().skip(replaced).filter(|(index, _)| !out.contains(index));
+    sent.all(|(_, item)| item.facts.signed.is_empty())
+}
+
 fn first_change(checkpoint: &Checkpoint) -> Option<usize> {
     let edited = checkpoint.edits.first().map(|(item, _)| *item);
     checkpoint.head.as_ref().map(|head| head.upto).or(edited)

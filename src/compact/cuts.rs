@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::wire::{Conversation, Facts, Role, SlotKind};
+use crate::wire::{Conversation, Facts, Item, Role, SlotKind, Standing};
 
 /// A call and the result that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +189,15 @@ fn starts_tail(conversation: &Conversation<'_>, k: usize) -> bool {
 }
 
 /// Reasoning that stands as an item of its own.
+/// Whether item `index` stays where the items around it are replaced: it sets what the model can do, or is the reasoning
+/// of a turn that called for that (R4).
+pub fn is_kept(conversation: &Conversation<'_>, index: usize) -> bool {
+    let Some((item, behind)) = conversation.items.get(index..).and_then(<[_]>::split_first) else { return false };
+    let kept = |item: &Item| item.facts.standing == Standing::Kept;
+    let mut turn = behind.iter().take_while(|item| item.facts.role == Role::Assistant);
+    kept(item) || is_reasoning(&item.facts) && turn.any(|item| kept(item) && !item.facts.calls.is_empty())
+}
+
 fn is_reasoning(facts: &Facts) -> bool {
     let mut kinds = facts.slots.iter().map(|slot| slot.kind);
     facts.role == Role::Assistant

@@ -1,6 +1,6 @@
 //! What a conversation costs as the client sent it and as it would go out, in uncalibrated tokens.
 
-use crate::wire::{Conversation, Item, Slot, SlotKind, Standing};
+use crate::wire::{Conversation, Item, Slot, SlotKind};
 
 use super::plan::Situation;
 use super::rows::{Change, Checkpoint, Eviction, Known, Replacement};
@@ -19,7 +19,8 @@ pub fn bound(situation: &Situation) -> u64 {
     let lead =
         conversation.lead.iter().chain(&conversation.fields.overhead).map(|span| span.len() as u64 + PER_MESSAGE);
     let settled = conversation.settled.iter().map(|item| bound_of(&item.facts));
-    let beside = lead.chain(settled).sum::<u64>() + PER_MESSAGE;
+    let remembered = known.remembered.as_deref().map_or(0, |remembered| remembered.text.len() as u64);
+    let beside = lead.chain(settled).sum::<u64>() + PER_MESSAGE + remembered;
     active.map_or(0, |checkpoint| checkpoint.tokens.after) + open.sum::<u64>() + beside
 }
 
@@ -41,7 +42,7 @@ pub fn total(situation: &Situation) -> Change {
         sum.before += change.before;
         sum.after += change.after;
     }
-    Change { before: sum.before + overhead, after: sum.after + overhead }
+    Change { before: sum.before + overhead - situation.remembered(), after: sum.after + overhead }
 }
 
 /// Messages as they would be sent: elements that are neither system messages nor reasoning.
@@ -76,7 +77,7 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
     let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
     let left_out = checkpoint.map_or(0..0, |checkpoint| binding::left_out(situation.conversation, checkpoint));
     let count = |(index, item): (usize, &Item)| match index {
-        _ if index < upto && item.facts.standing != Standing::Kept => 0,
+        _ if index < upto && !cuts::is_kept(situation.conversation, index) => 0,
         _ => {
             let eviction = situation.known.evictions.get(&item.chain).map(|row| &**row);
             let edited = checkpoint.is_some_and(|checkpoint| !edits_of(checkpoint, index).is_empty());

@@ -45,5 +45,5 @@ pub mod windows;
 mod model;
 
 pub use rows::{
-    Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Removed, Replacement, TextId, TextKey,
+    Change, Checkpoint, Cut, Eviction, Evictions, Head, Known, Level, Remembered, Removed, Replacement, TextId, TextKey,
 };

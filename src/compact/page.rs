@@ -10,8 +10,10 @@ pub struct Query {
     /// Most lines or characters to return.
     pub limit: Option<usize>,
     pub unit: Unit,
-    /// Only lines that match this regular expression, with their numbers and two lines around.
+    /// Only lines that match this regular expression, with their numbers and two lines around; `limit` counts them.
     pub pattern: Option<String>,
+    /// With a pattern: characters to skip of the line at `offset`.
+    pub char_offset: Option<usize>,
 }
 
 /// What `offset` and `limit` count.
@@ -30,7 +32,9 @@ pub enum QueryError {
     Number(&'static str),
     #[error("unit must be lines or chars")]
     Unit,
-    #[error("unknown parameter {0}: offset, limit, unit and pattern are known")]
+    #[error("with a pattern, offset counts lines and limit matches; char_offset is for a pattern alone")]
+    Mixed,
+    #[error("unknown parameter {0}: offset, limit, unit, pattern and char_offset are known")]
     Unknown(String),
     #[error("pattern: {0}")]
     Pattern(String),
@@ -38,8 +42,6 @@ pub enum QueryError {
     LongPattern,
 }
 
-/// Lines around a match.
-const AROUND: usize = 2;
 /// Most memory of a compiled pattern: what one costs to build and to run is bounded by it.
 const PATTERN_BYTES: usize = 64 << 10;
 /// Most characters of a pattern.
@@ -55,23 +57,27 @@ impl Query {
                 "limit" => query.limit = Some(value.parse().map_err(|_| QueryError::Number("limit"))?),
                 "unit" => query.unit = value.parse()?,
                 "pattern" => query.pattern = Some(value),
+                "char_offset" => {
+                    query.char_offset = Some(value.parse().map_err(|_| QueryError::Number("char_offset"))?);
+                }
                 _ => return Err(QueryError::Unknown(name)),
             }
         }
-        Ok(query)
+        query.checked()
     }
 
-    /// The page of `text` that is asked for. Without any parameter it is the text itself.
-    pub fn page(&self, text: &str) -> Result<String, QueryError> {
-        let filtered = match &self.pattern {
-            Some(pattern) => matching(text, pattern)?,
-            None if self.offset.is_none() && self.limit.is_none() => return Ok(text.to_owned()),
-            None => return Ok(self.cut(text).to_owned()),
+    /// # Errors
+    /// [`QueryError::Mixed`]
+    pub fn checked(self) -> Result<Self, QueryError> {
+        let mixed = match self.pattern {
+            Some(_) => self.unit == Unit::Chars,
+            None => self.char_offset.is_some(),
         };
-        Ok(self.cut(&filtered).to_owned())
+        if mixed { Err(QueryError::Mixed) } else { Ok(self) }
     }
 
-    fn cut<'t>(&self, text: &'t str) -> &'t str {
+    /// The page of `text` that is asked for, whatever the pattern. Without any parameter it is the text itself.
+    pub fn page<'t>(&self, text: &'t str) -> &'t str {
         let (offset, limit) = (self.offset.unwrap_or(0), self.limit.unwrap_or(usize::MAX));
         let end = offset.saturating_add(limit);
         let place = |count: usize| match self.unit {
@@ -108,35 +114,14 @@ pub fn compiled(pattern: &str) -> Result<Regex, QueryError> {
     built.map_err(|error| QueryError::Pattern(error.to_string()))
 }
 
-/// The matching lines with those around them, each as `NUMBER:line`, runs parted by `--`.
-fn matching(text: &str, pattern: &str) -> Result<String, QueryError> {
-    let pattern = compiled(pattern)?;
-    let lines: Vec<&str> = text.lines().collect();
-    let mut wanted = vec![false; lines.len()];
-    for (at, _) in lines.iter().enumerate().filter(|(_, line)| pattern.is_match(line)) {
-        let around = at.saturating_sub(AROUND)..(at + AROUND + 1).min(lines.len());
-        wanted.get_mut(around).unwrap_or_default().fill(true);
-    }
-    let mut found = String::new();
-    let mut last = None;
-    for (at, line) in lines.iter().enumerate().filter(|(at, _)| wanted.get(*at) == Some(&true)) {
-        if last.is_some_and(|last| last + 1 < at) {
-            found.push_str("--\n");
-        }
-        found.push_str(&format!("{}:{line}\n", at + 1));
-        last = Some(at);
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn page(text: &str, query: &[(&str, &str)]) -> Result<String, QueryError> {
-        Query::of(query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())))?.page(text)
+    fn page<'t>(text: &'t str, query: &[(&str, &str)]) -> Result<&'t str, QueryError> {
+        Ok(Query::of(query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())))?.page(text))
     }
 
     #[test]
@@ -147,7 +132,6 @@ mod tests {
         assert_eq!(page(text, &[("offset", "3")]).unwrap(), "d");
         assert_eq!(page(text, &[("offset", "9")]).unwrap(), "");
         assert_eq!(page("äöü", &[("unit", "chars"), ("offset", "1"), ("limit", "1")]).unwrap(), "ö");
-        assert_eq!(page("a\nb\nc\nneedle\ne", &[("pattern", "need.e")]).unwrap(), "2:b\n3:c\n4:needle\n5:e\n");
         assert_eq!(lines("a\nb\n"), 2);
     }
 
@@ -155,17 +139,20 @@ mod tests {
     fn nonsense_is_named() {
         assert_eq!(page("", &[("offset", "x")]), Err(QueryError::Number("offset")));
         assert_eq!(page("", &[("unit", "words")]), Err(QueryError::Unit));
-        assert!(matches!(page("", &[("pattern", "(")]), Err(QueryError::Pattern(_))));
+        assert_eq!(page("", &[("pattern", "a"), ("unit", "chars")]), Err(QueryError::Mixed));
+        assert_eq!(page("", &[("char_offset", "1")]), Err(QueryError::Mixed));
         assert!(matches!(page("", &[("page", "1")]), Err(QueryError::Unknown(_))));
     }
 
     #[test]
     fn patterns_are_bounded_in_length_and_memory() {
         let text = "a".repeat(PATTERN_CHARS);
-        assert_eq!(page(&text, &[("pattern", &text)]).unwrap(), format!("1:{text}\n"));
-        assert_eq!(page(&text, &[("pattern", &format!("{text}a"))]), Err(QueryError::LongPattern));
-        assert_eq!(page("x is a", &[("pattern", r"(?i)\w+\s+IS")]).unwrap(), "1:x is a\n");
-        assert!(matches!(page("a", &[("pattern", "(?:a{50}){50}")]), Err(QueryError::Pattern(_))));
+        assert!(compiled(&text).unwrap().is_match(&text));
+        assert_eq!(compiled(&format!("{text}a")).err(), Some(QueryError::LongPattern));
+        assert!(compiled(r"(?i)\w+\s+IS").unwrap().is_match("x is a"));
+        for pattern in ["(", "(?:a{50}){50}"] {
+            assert!(matches!(compiled(pattern), Err(QueryError::Pattern(_))));
+        }
     }
 
     proptest! {
@@ -173,7 +160,8 @@ mod tests {
         fn pages_add_up_to_the_text(text in "(?s).{0,60}", size in 1_usize..7, chars: bool) {
             let unit = if chars { Unit::Chars } else { Unit::Lines };
             let pages = (0..70).map(|n| {
-                Query { offset: Some(n * size), limit: Some(size), unit, pattern: None }.page(&text).unwrap()
+                let query = Query { offset: Some(n * size), limit: Some(size), unit, ..Query::default() };
+                query.page(&text).to_owned()
             });
             prop_assert_eq!(pages.collect::<String>(), text);
         }

@@ -6,6 +6,7 @@ mod permission;
 mod plan_mode;
 mod skill;
 mod todo;
+mod tools;
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -33,6 +34,8 @@ pub enum PinKind {
     Permission,
     /// A skill that was loaded.
     Skill,
+    /// Tools whose definitions a search brought.
+    Tools,
 }
 
 /// One state to carry over a cut.
@@ -71,15 +74,16 @@ enum Worth {
 }
 
 impl PinKind {
-    const ALL: [Self; 5] = [Self::Todo, Self::PlanMode, Self::Background, Self::Permission, Self::Skill];
+    const ALL: [Self; 6] = [Self::Todo, Self::PlanMode, Self::Background, Self::Permission, Self::Skill, Self::Tools];
 
     /// Share of the budget, in percent, and most characters, of all pins of the kind.
     const fn bounds(self) -> (usize, usize) {
         match self {
-            Self::Todo | Self::PlanMode => (28, 8_000),
+            Self::Todo | Self::PlanMode => (26, 8_000),
             Self::Background => (12, 4_000),
             Self::Permission => (16, 6_000),
             Self::Skill => (16, 6_000),
+            Self::Tools => (4, 2_000),
         }
     }
 
@@ -93,6 +97,10 @@ impl PinKind {
             }
             Self::Permission => "Permission answers, quoted from tool results; later messages count",
             Self::Skill => "Skills loaded, as of the replaced messages; later messages count",
+            Self::Tools => {
+                "Tools that a search had found. Their definitions went with the replaced messages: search for one again \
+                 before calling it"
+            }
         }
     }
 }
@@ -199,6 +207,7 @@ fn states(conversation: &Conversation<'_>) -> Vec<State> {
     states.extend(background::states(conversation, &exchanges));
     states.extend(permission::states(&exchanges));
     states.extend(skill::states(&exchanges));
+    states.extend(tools::state(conversation));
     states
 }
 

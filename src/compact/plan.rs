@@ -113,7 +113,12 @@ impl Situation<'_> {
 
     /// Uncalibrated tokens of what goes beside the items.
     pub fn overhead(&self) -> u64 {
-        self.tokens.overhead(self.conversation) + PER_MESSAGE
+        self.tokens.overhead(self.conversation) + PER_MESSAGE + self.remembered()
+    }
+
+    /// Uncalibrated tokens of what memory said when the conversation began.
+    pub fn remembered(&self) -> u64 {
+        self.known.remembered.as_deref().map_or(0, |remembered| remembered.tokens)
     }
 
     /// The situation as it would be with other rows.

@@ -2,10 +2,13 @@
 //! the same history and the same rows give the same bytes, after any restart and under any
 //! configuration (L4).
 
+use std::borrow::Cow;
+
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, Sight, SlotKind, Standing};
+use crate::wire::{Conversation, Sight, SlotKind};
 
 use super::binding;
+use super::cuts::is_kept;
 use super::estimate::in_force;
 use super::rows::{Checkpoint, Head, Known, Replacement};
 
@@ -24,10 +27,11 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
     let active = known.active.as_deref().filter(|checkpoint| fits(checkpoint, conversation));
     let head = active.and_then(|checkpoint| checkpoint.head.as_ref());
     let mut rendering = Rendering { checkpoint: active.is_some(), ..Rendering::default() };
-    if active.is_none() && known.evictions.is_empty() {
+    let remembered = known.remembered.as_deref().map_or("", |remembered| &remembered.text);
+    if active.is_none() && known.evictions.is_empty() && remembered.is_empty() {
         return rendering;
     }
-    let place = active.zip(head).and_then(|(checkpoint, head)| place(conversation, checkpoint, head));
+    let place = active.zip(head).and_then(|(checkpoint, head)| place(conversation, checkpoint, (head, remembered)));
     let upto = head.map_or(0, |head| head.upto);
     for (index, item) in conversation.items.iter().enumerate().skip(upto) {
         let eviction = known.evictions.get(&item.chain).map(|eviction| &**eviction);
@@ -42,8 +46,10 @@ pub fn render(conversation: &Conversation, known: &Known) -> Rendering {
     }
     // Slots are in order of keys, edits in that of bytes.
     rendering.edits.sort_by_key(|edit| edit.span.start);
-    if let Some(place) = place {
-        stand_in(&mut rendering.edits, place);
+    match place {
+        Some(place) => stand_in(&mut rendering.edits, place),
+        None if remembered.is_empty() => {}
+        None => conversation.before_opening(remembered).into_iter().for_each(|edit| insert(&mut rendering.edits, edit)),
     }
     rendering
 }
@@ -79,12 +85,17 @@ struct Place {
 
 /// The summary's message in place of the first items (INVARIANTS "safe shape"): folded into a user
 /// message that follows within the covered history, else a user message of its own. What follows
-/// beyond the covered history does not decide: it may not be there yet.
-fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> Option<Place> {
+/// beyond the covered history does not decide: it may not be there yet. What memory said is in none of the items that
+/// the head replaces, and goes before it.
+fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered): (&Head, &str)) -> Option<Place> {
     let start = conversation.items.first()?.span.start;
     let last = conversation.items.get(head.upto.checked_sub(1)?)?;
     let next = conversation.items.get(head.upto).filter(|_| head.upto < checkpoint.covers);
-    let text = format!("{}\n\n", head.text);
+    let head_text = match remembered {
+        "" => Cow::Borrowed(&head.text),
+        remembered => Cow::Owned(format!("{remembered}\n\n{}", head.text)),
+    };
+    let text = format!("{head_text}\n\n");
     let kept = kept(conversation, head.upto);
     if let Some(next) = next
         && let Some(folded) = conversation.fold_into(head.upto, &text)
@@ -92,29 +103,33 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, head: &Head) -> O
         let instead = Edit { span: start..next.span.start, with: kept.into() };
         return Some(Place { instead, folded: Some(folded) });
     }
-    let message = conversation.head_message(head.upto, &head.text);
+    let message = conversation.head_message(head.upto, &head_text);
     let instead = Edit { span: start..last.span.end, with: [kept, message.into()].concat().into() };
     Some(Place { instead, folded: None })
 }
 
 /// The client's own bytes of those of the first `upto` items that no head stands for, each with its comma.
 fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
-    let items = conversation.items.iter().take(upto).enumerate();
-    let kept = items.filter(|(_, item)| item.facts.standing == Standing::Kept);
-    kept.flat_map(|(index, _)| [conversation.raw(index), b","].concat()).collect()
+    let kept = (0..upto).filter(|index| is_kept(conversation, *index));
+    kept.flat_map(|index| [conversation.raw(index), b","].concat()).collect()
 }
 
 /// Puts the head before the edits of what it leaves. Where it is folded into a text that is itself replaced,
 /// the two become one edit; a part of its own stands before a part that is replaced.
 fn stand_in(edits: &mut Vec<Edit>, place: Place) {
     if let Some(folded) = place.folded {
-        let at = folded.span.start;
-        match edits.iter_mut().find(|edit| edit.span.start < at && at < edit.span.end) {
-            Some(edit) => edit.with = [edit.with.slice(..1), folded.with, edit.with.slice(1..)].concat().into(),
-            None => edits.insert(edits.partition_point(|edit| edit.span.start < at), folded),
-        }
+        insert(edits, folded);
     }
     edits.insert(0, place.instead);
+}
+
+/// Adds an insertion to edits in order of bytes; in a text that is replaced it goes into what replaces it.
+fn insert(edits: &mut Vec<Edit>, insertion: Edit) {
+    let at = insertion.span.start;
+    match edits.iter_mut().find(|edit| edit.span.start < at && at < edit.span.end) {
+        Some(edit) => edit.with = [edit.with.slice(..1), insertion.with, edit.with.slice(1..)].concat().into(),
+        None => edits.insert(edits.partition_point(|edit| edit.span.start < at), insertion),
+    }
 }
 
 #[cfg(test)]

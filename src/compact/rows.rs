@@ -99,6 +99,15 @@ pub struct Head {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions(Arc<HashMap<Digest, Arc<Eviction>>>);
 
+/// What long-term memory said when a conversation began: it stands before the first that the user says, for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// The whole notice; empty where there was nothing.
+    pub text: String,
+    /// Uncalibrated input tokens of it.
+    pub tokens: u64,
+}
+
 /// The rows a store knows for one incoming conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
@@ -108,6 +117,9 @@ pub struct Known {
     pub active: Option<Arc<Checkpoint>>,
     /// The longest prepared checkpoint, not yet activated, whose digest is in the chain.
     pub prepared: Option<Arc<Checkpoint>>,
+    /// What memory said when it began. No item, and in no digest: whatever stands for the first items, this goes
+    /// before it.
+    pub remembered: Option<Arc<Remembered>>,
     /// How many leading items were forwarded before: what went whole then stays whole (L5).
     pub seen: usize,
     /// The store could not be asked for all of it. What is here applies; nothing new may be planned on it, since

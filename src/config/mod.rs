@@ -251,6 +251,8 @@ pub struct CompactionSettings {
 /// Long-term memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemorySettings {
+    /// New sessions begin with `MEMORY.md`.
+    pub inject: bool,
     /// Days' files are taken into `MEMORY.md` when nothing was noted for so long.
     pub consolidate_gap: Duration,
     /// Most tokens of `MEMORY.md`.

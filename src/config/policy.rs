@@ -121,13 +121,18 @@ pub(super) fn overlaid<'p>(policies: impl DoubleEndedIterator<Item = &'p Policy>
 }
 
 impl Config {
-    /// The strategies in force for a request.
     /// Whether tools may be offered to any request.
     pub fn offers_tools(&self) -> bool {
         self.strategies.tools.is_some()
             || self.policies.iter().any(|policy| given(&policy.sections.tools.on) == Some(true))
     }
 
+    /// Whether the tools are served as MCP to any client.
+    pub fn serves_mcp(&self) -> bool {
+        self.offers_tools() && given(&self.sections.tools.keys.mcp).unwrap_or(true)
+    }
+
+    /// The strategies in force for a request.
     pub fn strategies(&self, subject: &Subject<'_>) -> Arc<Strategies> {
         let matching: Vec<usize> =
             self.policies.iter().enumerate().filter(|(_, policy)| policy.matches(subject)).map(|(i, _)| i).collect();

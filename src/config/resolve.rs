@@ -108,6 +108,7 @@ fn compaction(keys: &CompactionKeys) -> CompactionSettings {
 
 fn memory(keys: &MemoryKeys) -> MemorySettings {
     MemorySettings {
+        inject: or(&keys.inject, false),
         consolidate_gap: or(&keys.consolidate_gap, defaults::CONSOLIDATE_GAP),
         max_tokens: given(&keys.max_tokens).map_or(defaults::MEMORY_TOKENS, usize::from),
         archive_after: or(&keys.archive_after, defaults::ARCHIVE_AFTER),

@@ -172,6 +172,7 @@ fn compaction(settings: &CompactionSettings, written: &CompactionKeys) -> Compac
 
 fn memory(settings: &MemorySettings) -> MemoryKeys {
     MemoryKeys {
+        inject: set(settings.inject),
         consolidate_gap: set(settings.consolidate_gap),
         max_tokens: maybe(NonZeroUsize::new(settings.max_tokens)),
         archive_after: set(settings.archive_after),

@@ -47,6 +47,8 @@ pub struct Turn {
     pub messages: usize,
     pub headers: HeaderMap,
     pub usage: Usage,
+    /// The answer's body, as it came.
+    pub answer: Bytes,
 }
 
 /// How a session ended.
@@ -107,8 +109,8 @@ impl Agent {
             let body = self.body(&run.history);
             let (request_bytes, messages) = (body.len(), run.history.len());
             match self.call(step, body).await {
-                Ok((headers, heard)) => {
-                    run.turns.push(Turn { request_bytes, messages, headers, usage: heard.usage });
+                Ok((headers, answer, heard)) => {
+                    run.turns.push(Turn { request_bytes, messages, headers, usage: heard.usage, answer });
                     if !self.digest(step, &heard, &mut run.history) {
                         return run;
                     }
@@ -127,7 +129,7 @@ impl Agent {
         client::of(self.api).body(&ask).into()
     }
 
-    async fn call(&self, step: usize, body: Bytes) -> Result<(HeaderMap, Heard), (u16, String)> {
+    async fn call(&self, step: usize, body: Bytes) -> Result<(HeaderMap, Bytes, Heard), (u16, String)> {
         let client = client::of(self.api);
         let sent = self.send(Method::POST, client.path(), step, body).await;
         let (status, headers, body) = sent.map_err(|message| (0, message))?;
@@ -138,7 +140,7 @@ impl Agent {
             Mode::Stream => client.read_stream(&body),
             Mode::Whole => client.read_whole(&body),
         };
-        read.map(|heard| (headers, heard)).map_err(|message| (status.as_u16(), message))
+        read.map(|heard| (headers, body.clone(), heard)).map_err(|message| (status.as_u16(), message))
     }
 
     /// Gets a URL with the agent's own credential.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::WINDOW;
 use super::account::{ASSUMED, Account};
 use super::agent::{Outcome, Run, Turn};
+use super::recalled::Recalled;
 use super::request::Api;
 use super::rules::Violation;
 use super::trace::{Event, Passage};
@@ -24,7 +25,8 @@ pub struct Evidence {
     pub raw: Vec<u64>,
     /// What the session would have cost in a window without end.
     pub baseline: Account,
-    /// The agent's history is the one it would have had in a window without end, but for the provider's stamps.
+    /// The agent's history is the one it would have had in a window without end, but for the provider's stamps and for
+    /// what the model thought: it thinks once more where it reads back.
     pub same_history: bool,
     pub run: Run,
     pub passages: Vec<Passage>,
@@ -38,6 +40,8 @@ pub struct Evidence {
     /// Requests without the user's rule.
     pub without_rule: usize,
     pub read_back: ReadBack,
+    /// What the model read back itself.
+    pub recalled: Option<Recalled>,
     /// The call at which the provider's window became smaller, and the new window.
     pub shrunk: Option<(usize, u64)>,
     pub elapsed: Duration,
@@ -127,6 +131,10 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
             "a removed text was read back and is the same to the byte".to_owned(),
         ),
         claim(
+            evidence.recalled.as_ref().is_some_and(|text| text.rounds > 1 && text.told && text.unseen),
+            "the model read a removed text back by itself, with a tool that the agent never saw".to_owned(),
+        ),
+        claim(
             proxied.cached_share() >= LEAST_CACHED,
             format!("{} % of all tokens sent came from the prompt cache", proxied.cached_share()),
         ),
@@ -146,8 +154,8 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
 fn as_expected(api: Api) -> &'static str {
     match api {
         Api::Chat => "byte for byte what it would have been",
-        Api::Responses => "what it would have been, but for the provider's ids and encrypted texts",
-        Api::Messages => "what it would have been, but for the provider's signatures",
+        Api::Responses => "what it would have been, but for the provider's ids and the model's thinking",
+        Api::Messages => "what it would have been, but for the model's thinking",
     }
 }
 

@@ -6,6 +6,11 @@ use std::fmt::Write;
 pub const NEEDLE: &str =
     "thread 'settle::late_retry' panicked at src/settle.rs:214:9: order 40417 was posted twice (batch 7719)";
 
+/// As much of it as one remembers.
+pub const NEEDLE_BEGINS: &str = "thread 'settle::late_retry' panicked at src/settle.rs:214:9: order ";
+/// The title of that log.
+pub const LONG_LOG: &str = "unittests src/lib.rs";
+
 const NOUNS: [&str; 16] = [
     "order", "batch", "ledger", "entry", "refund", "retry", "cursor", "tenant", "invoice", "window", "quota", "lease",
     "payload", "account", "receipt", "journal",

@@ -16,6 +16,8 @@ mod judge;
 pub mod messages;
 pub mod profiles;
 pub mod provider;
+pub mod reader;
+pub mod recalled;
 mod render;
 mod reply;
 pub mod report;
@@ -99,16 +101,22 @@ pub async fn run<G>(
     let run = proxied.run(|turn| shrink(&real, api, turn, &mut shrunk)).await;
     let exchanges = real.completions();
     let read_back = read_back(&proxied, addr, &exchanges).await;
+    let text = async |id: &str| {
+        let answer = proxied.fetch(&format!("http://{addr}/_compactproxy/evicted/{id}")).await.ok();
+        let (_, text) = answer.filter(|(status, _)| status.is_success())?;
+        String::from_utf8(text.into()).ok()
+    };
+    let recalled = recalled::recalled(&proxied, &run, &exchanges, text).await;
     drop(guard);
 
     let client = client::of(api);
-    let unstamped = |run: &Run| client::unstamped(client, &run.history);
+    let said = |run: &Run| client::said(client, &run.history);
     let evidence = Evidence {
         api,
         direct: direct.outcome,
         raw: endless.completions().iter().map(|exchange| exchange.usage.prompt).collect(),
         baseline: Account::of(&endless.completions()),
-        same_history: unstamped(&run) == unstamped(&whole) && whole.outcome == Outcome::Finished,
+        same_history: said(&run) == said(&whole) && whole.outcome == Outcome::Finished,
         passages: trace::passages(client, &run, &exchanges),
         proxied: Account::of(&exchanges),
         side: Account::of(exchanges.iter().filter(|exchange| exchange.origin == Origin::SideCall)),
@@ -116,6 +124,7 @@ pub async fn run<G>(
         violations: real.violations(),
         without_rule: without_rule(&exchanges),
         read_back,
+        recalled,
         shrunk,
         elapsed: began.elapsed(),
         run,

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::answer::{Answer, Usage};
 use super::encoding::Encoding;
-use super::request::Api;
+use super::request::{Api, ModelRequest, STEP_HEADER};
 use super::rules::{Rules, Violation};
 use super::script::{Behaviour, Reply};
 use super::serve::{Shared, accept, lock};
@@ -162,6 +162,16 @@ impl Exchange {
     /// The body as JSON; `Null` when it is none.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The request behind the body, under an empty head; `None`: it is none of the three APIs'.
+    pub fn request(&self) -> Option<ModelRequest> {
+        Some(ModelRequest::new(self.api?, self.json()))
+    }
+
+    /// How many answers the scripted agent had, by its own account.
+    pub fn step(&self) -> Option<usize> {
+        self.headers.get(STEP_HEADER)?.to_str().ok()?.parse().ok()
     }
 
     /// The answer's tokens that were billed in full: neither cached nor written.

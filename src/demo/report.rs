@@ -8,6 +8,7 @@ use super::agent::Outcome;
 use super::chart::{Paint, Screen, chart};
 use super::claims::{Counts, Evidence, ReadBack, claims};
 use super::completion::error_message;
+use super::recalled::Recalled;
 use super::request::Api;
 use super::session::{RULE, Session};
 use super::trace::Event;
@@ -87,8 +88,25 @@ fn events(out: &mut impl Write, evidence: &Evidence) -> io::Result<()> {
         for event in &passage.events {
             writeln!(out, "   call {turn:>2}  {}", sentence(event))?;
         }
+        if let Some(text) = evidence.recalled.as_ref().filter(|text| text.call == turn) {
+            recalled(out, text)?;
+        }
     }
     Ok(())
+}
+
+/// What the model did, and what the agent saw of it.
+fn recalled(out: &mut impl Write, text: &Recalled) -> io::Result<()> {
+    let Recalled { call, rounds, id, bytes, page, .. } = text;
+    let short: String = id.chars().take(8).collect();
+    writeln!(
+        out,
+        "   call {call:>2}  read back   by the model itself: text {short}… of {} bytes, {page} characters",
+        thousands(*bytes)
+    )?;
+    let hidden = rounds.saturating_sub(1);
+    let plural = if hidden == 1 { "" } else { "s" };
+    writeln!(out, "                        of it, in {hidden} round{plural} that the agent did not see")
 }
 
 fn sentence(event: &Event) -> String {

@@ -92,6 +92,14 @@ impl ModelRequest {
         list(&self.body, "tools")
     }
 
+    /// The names of all tools that are offered, in whichever form.
+    pub fn tool_names(&self) -> Vec<&str> {
+        let added = self.messages().iter().filter(|item| kind(item) == "additional_tools");
+        let tools = self.tools().iter().chain(added.flat_map(|item| list(item, "tools")));
+        let tools = tools.flat_map(|tool| list(tool, "tools").iter().chain([tool]));
+        tools.map(|tool| text(tool.get("function").unwrap_or(tool), "name")).collect()
+    }
+
     pub fn stream(&self) -> bool {
         self.body.get("stream").and_then(Value::as_bool).unwrap_or_default()
     }

@@ -17,7 +17,7 @@ pub const SECTIONS: [&str; 4] = ["SESSION INTENT", "SUMMARY", "ARTIFACTS", "NEXT
 /// How a proxy's request begins that is about long-term memory.
 const MEMORY: &str = "You keep the long-term memory of an AI agent.";
 /// How a text begins that the proxy put in place of messages.
-const NOTICE: &str = "<compactproxy-";
+pub(super) const NOTICE: &str = "<compactproxy-";
 /// Most paths that a default summary names.
 const MAX_ARTIFACTS: usize = 40;
 /// Frees every waiter, now and later.

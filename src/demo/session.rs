@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, ToolCall};
-use super::content::{NEEDLE, green, matches, source, test_log};
+use super::content::{LONG_LOG, NEEDLE, NEEDLE_BEGINS, green, matches, source, test_log};
+use super::reader::{Memory, Sight};
 use super::request::ModelRequest;
 use super::script::{Behaviour, Reply};
 
@@ -29,6 +30,8 @@ pub struct Session {
 pub struct Step {
     pub say: String,
     pub calls: Vec<Planned>,
+    /// A line of an earlier result that stands before what the model says.
+    pub recalls: Option<Memory<'static>>,
     /// What the user types when the model calls no tool; nothing: the session is over.
     pub then: Option<String>,
 }
@@ -56,11 +59,23 @@ impl Session {
         planned.map_or_else(|| format!("error: no such call: {}", call.name), |(_, planned)| planned.result.clone())
     }
 
+    /// The answer to a request. What it repeats of an earlier result the model reads back first where it is not in sight.
+    fn reply(&self, request: &ModelRequest) -> Answer {
+        let step = request.step().unwrap_or_default();
+        let answer = self.answer(step);
+        let Some(memory) = self.steps.get(step).and_then(|step| step.recalls) else { return answer };
+        let line = match memory.look(request) {
+            Sight::Away(call) => return Answer { calls: vec![call], ..Answer::default() },
+            Sight::Seen(line) => line,
+            Sight::Gone => "that is out of my sight".to_owned(),
+        };
+        Answer { text: Some(format!("It says: {line}. {}", answer.text.unwrap_or_default())), ..answer }
+    }
+
     /// The session as a provider's behaviour, with summaries when asked for.
     pub fn behaviour(&self) -> Behaviour {
         let session = self.clone();
-        let answer = move |request: &ModelRequest| Reply::Say(session.answer(request.step().unwrap_or_default()));
-        Behaviour::new(answer).with_summaries()
+        Behaviour::new(move |request| Reply::Say(session.reply(request))).with_summaries()
     }
 
     /// The result that holds [`NEEDLE`].
@@ -124,11 +139,11 @@ fn todos(done: usize) -> Planned {
 }
 
 fn step(say: &str, calls: impl IntoIterator<Item = Planned>) -> Step {
-    Step { say: say.to_owned(), calls: calls.into_iter().collect(), then: None }
+    Step { say: say.to_owned(), calls: calls.into_iter().collect(), recalls: None, then: None }
 }
 
 fn reports(say: &str, then: &str) -> Step {
-    Step { say: say.to_owned(), calls: Vec::new(), then: (!then.is_empty()).then(|| then.to_owned()) }
+    Step { say: say.to_owned(), calls: Vec::new(), recalls: None, then: (!then.is_empty()).then(|| then.to_owned()) }
 }
 
 /// The session of the demo: a settlement service that posts twice when a retry comes late.
@@ -174,7 +189,7 @@ fn fixing() -> Vec<Step> {
         step("Does it build?", [run("cargo check --workspace", green("cargo check", 20))]),
         step(
             "Does it pass? With all output, to see the order of things.",
-            [run("cargo test --workspace -- --nocapture", test_log("unittests src/lib.rs", 300_000, NEEDLE))],
+            [run("cargo test --workspace -- --nocapture", test_log(LONG_LOG, 300_000, NEEDLE))],
         ),
         step(
             "Still one: the key is made anew for each attempt.",
@@ -215,14 +230,18 @@ fn refunds() -> Vec<Step> {
         step("Third point done.", [todos(3)]),
         reports(
             "Refunds, partial ones too, are idempotent. Ledger's public API is unchanged.",
-            "Thanks. Then the metrics and the documentation, please, and a last full run.",
+            "Thanks. What exactly did the first long log say: which order, which batch? Then the metrics and the \
+             documentation, please, and a last full run.",
         ),
     ]
 }
 
 fn finishing() -> Vec<Step> {
     vec![
-        step("How are metrics done here?", [read("src/metrics.rs", 36), grep("counter", 50)]),
+        Step {
+            recalls: Some(Memory { begins: NEEDLE_BEGINS, below: LONG_LOG }),
+            ..step("How are metrics done here?", [read("src/metrics.rs", 36), grep("counter", 50)])
+        },
         step("A counter for retries.", [write("src/metrics.rs", 40)]),
         step("The place where it counts.", [edit("src/retry.rs", "Ok(())", "metrics.retried();\n        Ok(())")]),
         step("What the handbook says so far.", [read("docs/settlement.md", 36)]),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::agent::Run;
 use super::client::{Client, Part};
 use super::provider::{Exchange, Origin, Verdict};
-use super::request::{STEP_HEADER, list};
+use super::request::list;
 
 /// Something that happened to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +38,7 @@ pub struct Passage {
 pub fn passages(client: &dyn Client, run: &Run, exchanges: &[Exchange]) -> Vec<Passage> {
     let mut by_step: HashMap<usize, Vec<&Exchange>> = HashMap::new();
     for exchange in exchanges.iter().filter(|exchange| exchange.origin == Origin::Agent) {
-        let step = exchange.headers.get(STEP_HEADER).and_then(|step| step.to_str().ok()?.parse().ok());
-        by_step.entry(step.unwrap_or(usize::MAX)).or_default().push(exchange);
+        by_step.entry(exchange.step().unwrap_or(usize::MAX)).or_default().push(exchange);
     }
     let items = run.history.iter().map(|text| serde_json::from_str(text).unwrap_or(Value::Null));
     let history: Vec<Vec<Part>> = items.map(|item| client.parts(&item)).collect();

@@ -9,10 +9,11 @@ pub mod file;
 pub mod flush;
 pub mod page;
 pub mod path;
+pub mod recollection;
 pub mod said;
 pub mod save;
 pub mod search;
-mod words;
+pub mod words;
 
 pub use day::Day;
 pub use file::MemoryFile;

@@ -140,6 +140,7 @@ impl Compactor {
     ) -> Option<Work> {
         let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
         work.overlaid = overlaid;
+        work.known.remembered = self.remembered(incoming, &work.origin, conversation).await;
         work.read_by(conversation);
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
@@ -172,9 +173,12 @@ impl Compactor {
         Some(work)
     }
 
-    /// For a request that only counts: what would be evicted at first sight, kept nowhere.
+    /// For a request that only counts: what would be evicted at first sight, and the tools that would come with it, kept
+    /// nowhere.
     async fn preview(&self, work: &mut Work) {
-        if let Some(evictions) = work.origin.think(&work.known, sighted).await {
+        let evictions = work.origin.think(&work.known, sighted).await.unwrap_or_default();
+        if !evictions.is_empty() {
+            Self::preview_offers(work);
             work.known.evictions.extend(evictions);
         }
     }
@@ -316,7 +320,7 @@ impl Compactor {
             return;
         }
         self.provide(work, &mut proposal, chain).await;
-        let offer = self.begin_offers(work, &proposal, chain);
+        let offer = self.begin_offers(work, &proposal, conversation);
         let Proposal { evictions, checkpoint, texts, actions, tokens, .. } = proposal;
         if evictions.is_empty() && checkpoint.is_none() {
             work.tokens = tokens;
@@ -327,12 +331,18 @@ impl Compactor {
         let mut batch = Batch { root: origin.root, texts, evictions, checkpoint, ..Batch::default() };
         batch.overlays.extend(offer.clone());
         if self.commit(&origin, batch).await.is_ok() {
-            work.known = self.store.known(&origin.tenant, chain).await;
+            work.known = self.known_now(work, chain).await;
             (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
             if let Some(offer) = offer {
                 self.begun(work, &offer).await;
             }
         }
+    }
+
+    /// The rows that are in force for a request now.
+    pub(super) async fn known_now(&self, work: &Work, chain: &[Digest]) -> Known {
+        let remembered = work.known.remembered.clone();
+        Known { remembered, ..self.store.known(&work.origin.tenant, chain).await }
     }
 
     /// Sees to the summary that a proposal needs: begins it, or waits for it.

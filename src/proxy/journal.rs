@@ -13,7 +13,7 @@ use http::{HeaderMap, Uri};
 use tokio::sync::oneshot;
 
 use super::Shard;
-use super::budget::Permit;
+use super::budget::{Budget, Permit};
 use super::identity::{Names, Session};
 use super::origin::{self, Incoming};
 use super::tenant::{Identity, Proof};
@@ -59,7 +59,7 @@ pub struct Place {
 
 enum Entry {
     Request(Box<Request>),
-    Answer(Ticket, Heard),
+    Answer(Ticket, Heard, Permit),
     Flush(oneshot::Sender<()>),
 }
 
@@ -83,6 +83,8 @@ struct Request {
 enum Heard {
     Raw(Dialect, Vec<u8>),
     Read(Box<Answered>),
+    /// There was no room for it.
+    Dropped,
 }
 
 /// Hears an answer pass.
@@ -90,6 +92,8 @@ pub struct Listener {
     journal: Arc<Journal>,
     ticket: Ticket,
     heard: Heard,
+    /// The share of the buffer cap that what was heard has.
+    share: Permit,
 }
 
 impl Journal {
@@ -145,9 +149,10 @@ impl Journal {
         }
     }
 
-    /// Hears the answer to the request of `ticket`.
-    pub fn listen(self: &Arc<Self>, ticket: Ticket, dialect: Dialect) -> Listener {
-        Listener { journal: Arc::clone(self), ticket, heard: Heard::Raw(dialect, Vec::new()) }
+    /// Hears the answer to the request of `ticket`, as long as `budget` has room for it.
+    pub fn listen(self: &Arc<Self>, ticket: Ticket, dialect: Dialect, budget: &Arc<Budget>) -> Listener {
+        let (heard, share) = (Heard::Raw(dialect, Vec::new()), Permit::empty(budget));
+        Listener { journal: Arc::clone(self), ticket, heard, share }
     }
 
     /// Waits until all that was handed over is read.
@@ -175,13 +180,24 @@ impl Listener {
                 self.heard = Heard::Read(Box::new(answered));
             }
             Heard::Read(answered) => answered.see(data),
+            Heard::Dropped => {}
+        }
+        let held = match &self.heard {
+            Heard::Raw(_, raw) => raw.len(),
+            Heard::Read(answered) => answered.held(),
+            Heard::Dropped => 0,
+        };
+        if !self.share.resize(held) {
+            self.heard = Heard::Dropped;
+            let _ = self.share.resize(0);
         }
     }
 
     /// The answer has come whole.
     pub fn finish(self) {
-        let Self { journal, ticket, heard } = self;
-        if journal.entries.try_send(Entry::Answer(ticket, heard)).is_err() {
+        let Self { journal, ticket, heard, share } = self;
+        let dropped = matches!(heard, Heard::Dropped);
+        if dropped || journal.entries.try_send(Entry::Answer(ticket, heard, share)).is_err() {
             journal.store.drop_messages(1);
         }
     }
@@ -210,7 +226,7 @@ impl Reader {
                 self.request(&request);
                 self.waiting.fetch_sub(request.body.len(), Ordering::AcqRel);
             }
-            Entry::Answer(ticket, heard) => self.answer(&ticket, heard),
+            Entry::Answer(ticket, heard, _share) => self.answer(&ticket, heard),
             Entry::Flush(reply) => drop(reply.send(())),
         }
     }
@@ -240,6 +256,7 @@ impl Reader {
                 answered.see(&raw);
                 answered
             }
+            Heard::Dropped => return,
         };
         let (tip, last) = *tip;
         let message = |(json, i): (Bytes, u32)| Message {

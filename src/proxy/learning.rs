@@ -42,7 +42,8 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let dialect = origin.dialect;
     drop(origin);
     let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
-    let listener = ticket.zip(compactor.journal.as_ref()).map(|(ticket, journal)| journal.listen(ticket, dialect));
+    let listening = ticket.zip(compactor.journal.as_ref());
+    let listener = listening.map(|(ticket, journal)| journal.listen(ticket, dialect, &shard.proxy.budget));
     let watch = Watch::new(encoding, move |ending, tail| {
         let observed = observed(&tail, stream);
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };

@@ -5,11 +5,13 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::reading::Unread;
+use super::askers::Askers;
+use super::reading::{Unread, Who};
 use super::reply::{self, ReplyBody};
 use super::{Proxy, mcp};
 use crate::compact::TextId;
 use crate::compact::page::{Query, QueryError, lines};
+use crate::tools::lookup::lookup;
 
 /// Requests below it never go upstream.
 pub const PREFIX: &str = "/_compactproxy/";
@@ -40,9 +42,13 @@ pub async fn serve(proxy: &Proxy, request: Request<Incoming>) -> Response<ReplyB
     };
     // A pattern over a long text takes its time.
     let work = move |text: &str| {
-        query.page(text).map(|page| Page { lines: lines(text), chars: text.chars().count(), text: page })
+        lookup(text, &query).map(|page| Page { lines: lines(text), chars: text.chars().count(), text: page })
     };
-    match reading.text(id, work).await {
+    let who = match Askers::of(proxy, request.headers(), uri) {
+        Some(askers) if askers.shown => askers.who(askers.home(reading).await),
+        _ => Who::Anyone,
+    };
+    match reading.text(who, id, work).await {
         Ok(Ok(page)) => paged(page),
         Ok(Err(error)) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
         Err(why) => unread(why),

@@ -1,6 +1,8 @@
 //! A request's way through the proxy, one stage a line.
 
 pub mod agent;
+mod asides;
+mod askers;
 mod attempts;
 mod bindings;
 pub mod body;
@@ -31,6 +33,7 @@ pub mod reading;
 pub mod recent;
 pub mod recovery;
 pub mod relay;
+mod remembered;
 pub mod reply;
 mod rounds;
 pub mod route;

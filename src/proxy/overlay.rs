@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::asides::Places;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
+use super::identity::Names;
 use super::origin::{Incoming, Readers, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
+use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
@@ -30,7 +33,7 @@ use crate::wire::{Conversation, Digest, Errand};
 const PREFIX: &str = "compactproxy_";
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
-const SHRINKS: usize = 2;
+pub(super) const SHRINKS: usize = 2;
 /// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
 const MOST_REFUSED: usize = 1_024;
 /// Tools of known agents that read files, by name.
@@ -91,10 +94,13 @@ pub struct Overlaid {
     pub offered: Option<Arc<Offered>>,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
-    /// Digest of the client's whole history, and its own bytes.
+    /// Signed thinking of the history is bound to the tools before it: the candidate has to wait for a cut that leaves none.
+    pub bound: bool,
+    /// Under which digest what the client will not see of the answer is kept.
     pub tip: Digest,
-    /// The client's own body, decoded.
+    /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
+    pub permit: Vec<Arc<Permit>>,
     pub least: usize,
 }
 
@@ -111,7 +117,7 @@ impl Refused {
         known.insert(conversation);
     }
 
-    fn has(&self, conversation: (Tenant, Digest)) -> bool {
+    pub(super) fn has(&self, conversation: (Tenant, Digest)) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
     }
 }
@@ -135,20 +141,21 @@ impl Compactor {
         if strategies.observe {
             return None;
         }
-        let (root, tip) = (conversation.items.first()?.chain, conversation.items.last()?.chain);
+        let root = conversation.items.first()?.chain;
         if self.refused_tools.has((identity.tenant, root)) {
             return None;
         }
-        let chain: Vec<Digest> = conversation.chain().copied().collect();
-        let rows = self.store.overlays(&identity.tenant, &chain).await;
+        let places = Places::of(&self.store, Names::of_headers(headers), identity, conversation);
+        let rows = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
-        let mut overlaid = Overlaid { tip, client, least, ..Overlaid::default() };
-        let mut edits = put_back(conversation, &chain, &rows);
-        let turn = conversation.errand(path) == Errand::Generate
-            && incoming.chains == Beginning::New
-            && incoming.tools == Tools::Offered;
+        let permit = incoming.permit.clone();
+        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, ..Overlaid::default() };
+        let (mut edits, used) = places.put_back(conversation, &rows);
+        used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
+        let errand = conversation.errand(path);
+        let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
-            self.choose(&mut overlaid, identity.tenant, (offers, &rows), conversation).await;
+            self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         overlaid.body = self.laid_over(incoming, edits);
@@ -172,32 +179,38 @@ impl Compactor {
             Inject::Auto => Offered::of(std::iter::once(Tool::ReadEvicted), &declared),
             Inject::Always => Offered::of(enabled.tools(), &declared),
         };
-        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root })
+        let rounds = settings.max_rounds;
+        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root, rounds })
     }
 
-    /// The tools that are offered: those that were, or from now on.
+    /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
+    /// those that a turn would have, and begins nothing.
     async fn choose(
         &self,
         overlaid: &mut Overlaid,
         tenant: Tenant,
         (offers, rows): (Offers, &[Overlay]),
-        conversation: &Conversation<'_>,
+        (conversation, errand): (&Conversation<'_>, Errand),
     ) {
-        let may = |offered: &Offered| {
-            let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
-            conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own)
-        };
+        let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
+        let may = |offered: &Offered| conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own);
         if let Some(frozen) = frozen(rows) {
-            overlaid.offered = Some(frozen).filter(|frozen| may(frozen)).map(Arc::new);
+            // A choice that is made for one turn is no reason to break with the provider's cache.
+            let stays = conversation.may_keep(frozen.tools.len()) && !frozen.tools.iter().any(own);
+            let turns = conversation.demands_a_call().then_some(offers.rounds);
+            overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        // Signed thinking is bound to the tools before it.
-        let bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
-        if bound || !may(&offers.offered) || self.store.health() != Health::Up {
+        if !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
-        if offers.inject == Inject::Auto {
+        overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
+        if overlaid.bound || offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
+            return;
+        }
+        if errand != Errand::Generate {
+            overlaid.offered = Some(offers.offered);
             return;
         }
         let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
@@ -222,17 +235,41 @@ impl Compactor {
 
     /// The row with which tools begin to be offered, where this request is the first that removes something, or breaks
     /// with the provider's cache anyway.
-    pub(super) fn begin_offers(&self, work: &Work, proposal: &Proposal, chain: &[Digest]) -> Option<Overlay> {
+    pub(super) fn begin_offers(
+        &self,
+        work: &Work,
+        proposal: &Proposal,
+        conversation: &Conversation<'_>,
+    ) -> Option<Overlay> {
         let overlaid = work.overlaid.as_ref()?;
         let candidate = overlaid.candidate.as_ref()?;
         let first = work.known.evictions.is_empty() && work.known.active.is_none();
-        if !first && proposal.checkpoint.is_none() {
+        let due = match &proposal.checkpoint {
+            Some((_, checkpoint)) => !overlaid.bound || leaves_none(conversation, checkpoint),
+            None => first && !overlaid.bound,
+        };
+        if !due {
             return None;
         }
+        let mut chain = conversation.chain();
         let evicted = proposal.evictions.iter().map(|(digest, _)| digest);
         let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
-        let at = removed.filter_map(|digest| chain.iter().position(|other| other == digest)).min()?;
-        row(OverlayKind::Offer, *chain.get(at)?, &**candidate, overlaid.least)
+        let removed: HashSet<&Digest> = removed.collect();
+        row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
+    }
+
+    /// The row with which tools are offered from the next request on, where recovery is what removes something. The second
+    /// attempt itself gets none: there is no third one to take them out again.
+    pub(super) fn offers_later(&self, work: &Work, at: Digest) -> Option<Overlay> {
+        let overlaid = work.overlaid.as_ref().filter(|overlaid| !overlaid.bound && work.begun.is_none())?;
+        row(OverlayKind::Offer, at, &**overlaid.candidate.as_ref()?, overlaid.least)
+    }
+
+    /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
+    pub(super) fn preview_offers(work: &mut Work) {
+        let first = work.known.evictions.is_empty() && work.known.active.is_none();
+        let candidate = work.overlaid.as_ref().and_then(|overlaid| overlaid.candidate.clone());
+        work.begun = candidate.filter(|_| first);
     }
 
     /// Takes the tools into use whose row was written.
@@ -243,7 +280,8 @@ impl Compactor {
 
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
     pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
-        let added = work.origin.overlaid || work.begun.is_some();
+        let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
+        let added = work.origin.overlaid || work.begun.is_some() || remembered;
         if added {
             self.refused_tools.note((work.origin.tenant, work.origin.root));
         }
@@ -267,6 +305,8 @@ struct Offers {
     offered: Arc<Offered>,
     declared: Vec<String>,
     root: Digest,
+    /// Model calls of one answer at most.
+    rounds: usize,
 }
 
 /// The client's own tool that reads files.
@@ -280,12 +320,12 @@ pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlai
     let offered = overlaid.and_then(|overlaid| match known_before {
         // What follows a first removal names no tool that may not come.
         true => overlaid.offered.as_ref(),
-        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref()),
+        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref().filter(|_| !overlaid.bound)),
     });
     Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }
 
-fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
+pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {
     Some(Overlay { digest, kind, body: serde_json::to_string(body).ok()?.into(), least })
 }
 
@@ -293,20 +333,4 @@ fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -
 fn frozen(rows: &[Overlay]) -> Option<Offered> {
     let row = rows.iter().find(|row| row.kind == OverlayKind::Offer)?;
     serde_json::from_str(&row.body).ok()
-}
-
-/// The edits that put back what the client never saw of earlier answers.
-fn put_back(conversation: &Conversation<'_>, chain: &[Digest], rows: &[Overlay]) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    let mut done = None;
-    for row in rows.iter().filter(|row| row.kind == OverlayKind::Aside) {
-        let tip = chain.iter().position(|digest| *digest == row.digest);
-        let Some(tip) = tip.filter(|tip| done != Some(*tip)) else { continue };
-        let Ok(aside) = serde_json::from_str::<Aside>(&row.body) else { continue };
-        if let Some(more) = conversation.put_back(tip, &aside) {
-            edits.extend(more);
-            done = Some(tip);
-        }
-    }
-    edits
 }

@@ -55,8 +55,12 @@ impl Compactor {
         let mut permit = Permit::empty(&work.origin.shard.proxy.budget);
         let origin = permit.grow(body.len()).then(|| work.origin.with_body(body, permit)).flatten();
         let Some(origin) = origin.filter(|origin| origin.sight == Sight::Whole) else { return false };
-        let Ok(chain) = origin.read().map(|whole| whole.chain().copied().collect::<Vec<_>>()) else { return false };
-        work.known = self.store.known(&tenant, &chain).await;
+        let (known, remembered) = {
+            let Ok(whole) = origin.read() else { return false };
+            let chain: Vec<Digest> = whole.chain().copied().collect();
+            (self.store.known(&tenant, &chain).await, self.remembered_before(&origin, &whole).await)
+        };
+        work.known = Known { remembered, ..known };
         (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
         true
     }
@@ -159,12 +163,13 @@ impl Compactor {
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
         let checkpoint = Some((digest, Arc::new(rung.checkpoint.clone()), Stage::Activated));
         let texts = rung.texts.clone();
-        let batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
+        let overlays = self.offers_later(work, digest).into_iter().collect();
+        let batch = Batch { root: origin.root, texts, checkpoint, overlays, ..Batch::default() };
         if self.commit(&origin, batch.clone()).await.is_err() {
             self.store.hold_in_memory(&origin.tenant, &batch);
         }
         work.activated = Some(digest);
-        let known = self.store.known(&origin.tenant, &chain).await;
+        let known = self.known_now(work, &chain).await;
         let change = estimate::total(&origin.situation(&conversation, &known));
         let calibrated = |tokens| (tokens as f64 * origin.calibration).ceil() as u64;
         work.tokens = Some(Change { before: calibrated(change.before), after: calibrated(change.after) });

@@ -34,6 +34,9 @@ pub enum RelayError {
     Upstream(#[source] hyper::Error),
     #[error("the upstream fell silent")]
     Idle,
+    /// The proxy's own fault.
+    #[error("the answer was not put together to its end")]
+    Lost,
 }
 
 /// A response's body with its account.
@@ -192,7 +195,9 @@ impl Body for Relay {
                     }
                 }
             }
-            Poll::Ready(Some(Err(RelayError::Upstream(_)))) => this.close(Outcome::BrokenMidway, Ending::Failed),
+            Poll::Ready(Some(Err(RelayError::Upstream(_) | RelayError::Lost))) => {
+                this.close(Outcome::BrokenMidway, Ending::Failed)
+            }
             Poll::Ready(Some(Err(RelayError::Idle))) => this.close(Outcome::IdleMidway, Ending::Failed),
             Poll::Ready(None) => this.close(Outcome::Relayed, Ending::Complete),
             Poll::Pending => {}

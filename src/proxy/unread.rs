@@ -75,6 +75,10 @@ impl Compactor {
         if strategies.tools.as_ref().is_some_and(|tools| tools.inject == Inject::Always) {
             return None;
         }
+        // It may be the beginning of a session.
+        if strategies.memory.as_ref().is_some_and(|memory| memory.inject) && !strategies.observe {
+            return None;
+        }
         if strategies.memory.is_some() && !strategies.observe && self.memories.want(identity.tenant, &parts.headers) {
             return None;
         }
@@ -111,7 +115,8 @@ impl Exchange<'_> {
         let Seen { recorder, ticket } = seen;
         let journal = self.shard.proxy.compactor.as_ref().and_then(|compactor| compactor.journal.as_ref());
         let listener = journal.zip(ticket).zip(self.dialect);
-        let listener = listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect));
+        let listener =
+            listener.map(|((journal, ticket), dialect)| journal.listen(ticket, dialect, &self.shard.proxy.budget));
         if recorder.is_none() && listener.is_none() {
             return None;
         }

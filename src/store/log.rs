@@ -4,28 +4,32 @@
 //! behind in small transactions, between which commits come through. What finds the queue full or the store gone is
 //! dropped and counted; since a client sends its whole history each time, a later request brings it again.
 
+mod asking;
+mod delete;
+mod lists;
 mod passages;
+mod pieces;
+mod queries;
 mod read;
 mod scribe;
 mod search;
-mod words;
 mod write;
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
 
-use super::{Health, ReadError, Store, TEXT_BOUND, Tenant};
+use super::Tenant;
 use crate::wire::plain::plain;
 use crate::wire::{Dialect, Digest, Role};
 
-pub(super) use read::{LogQuery, LogReader};
+pub(super) use delete::{delete_log, delete_retired};
+pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
-pub(super) use write::{Written, delete_rows, write};
+pub(super) use write::{Written, write};
 
 /// Most messages that one page of history has.
 pub const MAX_PAGE: usize = 1_000;
@@ -35,8 +39,14 @@ pub const MAX_PAGE_BYTES: usize = 32 << 20;
 pub const MAX_HITS: usize = 100;
 /// Most sessions in one list.
 pub const MAX_SESSIONS: usize = 1_000;
+/// Bytes of a message's text that are indexed, at least: what lies behind them is read, not found.
+pub const MAX_INDEXED: usize = passages::MOST * (passages::BYTES - 2 * passages::OVERLAP);
 /// Bytes of a query that count.
 pub const MAX_QUERY: usize = 1_000;
+/// A search takes this long at most, in the store's default limits.
+pub const SEARCH_BOUND: Duration = Duration::from_secs(2);
+/// Asked for each message of a page before it is loaded, with the bytes of its JSON; `false`: the page ends there.
+pub type Room = Box<dyn FnMut(usize) -> bool + Send>;
 
 /// A session: a keyed hash of its tenant and of what names it. Shown as 32 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,6 +183,15 @@ pub struct Hit {
     pub snippet: String,
 }
 
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Hits {
+    /// Best first.
+    pub best: Vec<Hit>,
+    /// The time was up: there may be others, and better ones.
+    pub cut_short: bool,
+}
+
 impl Logged {
     /// The message as text: words, calls as `name(arguments)`, results.
     pub fn text(&self) -> String {
@@ -213,138 +232,12 @@ impl FromStr for SessionId {
     }
 }
 
-impl Store {
-    /// The session that `name` names for a tenant, `root` being the digest of its first message. Its parts are
-    /// kept apart, and nobody can make an id from outside.
-    pub fn session_id(&self, tenant: &Tenant, name: Option<&[u8]>, root: Option<&Digest>) -> SessionId {
-        SessionId(self.shared.secret().session(tenant, name, root))
-    }
+#[cfg(test)]
+pub(super) use probes::{late_query, search_while, write_all_but};
 
-    /// How many of a conversation's leading messages need not be given to [`log`](Self::log) any more.
-    pub fn logged(&self, tenant: &Tenant, session: &SessionId, chain: &[Digest]) -> usize {
-        self.shared.log.known(tenant, session, chain)
-    }
-
-    /// Queues messages to be logged. Never waits: what does not fit is dropped and counted.
-    pub fn log(&self, tenant: &Tenant, batch: LogBatch) {
-        let usable = self.shared.path.is_some() && self.shared.health() == Health::Up;
-        if batch.messages.is_empty() {
-            return;
-        }
-        let messages = batch.messages.len();
-        if !usable || !self.shared.log.take_room(&batch) {
-            return self.shared.log.dropped(messages);
-        }
-        let marks = self.shared.log.marks_of(tenant, &batch);
-        let bytes = scribe::weight(&batch);
-        match self.log_in.try_send(Given::Batch(*tenant, batch)) {
-            Ok(()) => self.shared.log.mark(&marks),
-            Err(_) => {
-                self.shared.log.give_room(bytes);
-                self.shared.log.dropped(messages);
-            }
-        }
-    }
-
-    /// Messages that were not logged: their queue was full, or the store was gone.
-    pub fn dropped_messages(&self) -> u64 {
-        self.shared.log.dropped_so_far()
-    }
-
-    /// Counts messages that never reached [`log`](Self::log).
-    pub fn drop_messages(&self, messages: usize) {
-        self.shared.log.dropped(messages);
-    }
-
-    /// Waits until all that was logged so far is written, or cannot be.
-    pub async fn flush_log(&self) {
-        let (reply, done) = oneshot::channel();
-        if self.log_in.send(Given::Flush(reply)).await.is_ok() {
-            let _ = done.await;
-        }
-    }
-
-    /// The sessions in scope, those used last first; at most [`MAX_SESSIONS`].
-    ///
-    /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`].
-    pub async fn sessions(&self, tenant: &Tenant, scope: &Scope) -> Result<Vec<SessionInfo>, ReadError> {
-        let (tenant, scope) = (Some(*tenant), scope.clone());
-        self.ask_log(|reply| LogQuery::Sessions { tenant, scope, reply }).await
-    }
-
-    /// A page of a session's messages, oldest first: of `session`, else of the scope's own. `None` where there is no
-    /// such session in scope, whether or not it exists.
-    ///
-    /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`], or a message is damaged.
-    pub async fn history(
-        &self,
-        tenant: &Tenant,
-        scope: &Scope,
-        session: Option<SessionId>,
-        page: HistoryPage,
-    ) -> Result<Option<Vec<Logged>>, ReadError> {
-        let (tenant, scope) = (Some(*tenant), scope.clone());
-        self.ask_log(|reply| LogQuery::History { tenant, scope, session, page, reply }).await
-    }
-
-    /// Messages in scope with the words of a query, best first: those with all of them, then those with some; of equal
-    /// ones the newest first.
-    ///
-    /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`].
-    pub async fn search_log(&self, tenant: &Tenant, scope: &Scope, search: &Search) -> Result<Vec<Hit>, ReadError> {
-        let (tenant, scope, search) = (Some(*tenant), scope.clone(), search.clone());
-        self.ask_log(|reply| LogQuery::Search { tenant, scope, search, reply }).await
-    }
-
-    /// The operator's list: all tenants' sessions.
-    ///
-    /// # Errors
-    /// As [`sessions`](Self::sessions).
-    pub async fn all_sessions(&self) -> Result<Vec<SessionInfo>, ReadError> {
-        self.ask_log(|reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
-    }
-
-    /// A page of any tenant's session, for the operator.
-    ///
-    /// # Errors
-    /// As [`history`](Self::history).
-    pub async fn any_history(&self, session: SessionId, page: HistoryPage) -> Result<Option<Vec<Logged>>, ReadError> {
-        let (scope, session) = (Scope::Tenant, Some(session));
-        self.ask_log(|reply| LogQuery::History { tenant: None, scope, session, page, reply }).await
-    }
-
-    /// A search through all tenants, for the operator.
-    ///
-    /// # Errors
-    /// As [`search_log`](Self::search_log).
-    pub async fn search_all(&self, search: &Search) -> Result<Vec<Hit>, ReadError> {
-        let (scope, search) = (Scope::Tenant, search.clone());
-        self.ask_log(|reply| LogQuery::Search { tenant: None, scope, search, reply }).await
-    }
-
-    /// Messages of a session in the order in which they were written, all branches together, for the operator: those
-    /// behind the one with the number `after` in that order (0: from the first), with the number to go on from. None
-    /// are left where there are none.
-    ///
-    /// # Errors
-    /// As [`history`](Self::history).
-    pub async fn written(&self, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), ReadError> {
-        self.ask_log(|reply| LogQuery::Written { session, after, reply }).await
-    }
-
-    async fn ask_log<T>(
-        &self,
-        query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
-    ) -> Result<T, ReadError> {
-        let (reply, answer) = oneshot::channel();
-        self.log_out.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
-        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
-        answer.unwrap_or(Err(ReadError::Unavailable))
-    }
-}
+#[cfg(test)]
+#[path = "log/probes.rs"]
+mod probes;
 
 #[cfg(test)]
 mod tests {

@@ -359,6 +359,10 @@ impl Memory {
         self.overlays.adopt(tenant, digests, found);
     }
 
+    pub(super) fn note_overlay(&mut self, tenant: &Tenant, overlay: &Overlay) -> bool {
+        self.overlays.note_use(tenant, overlay)
+    }
+
     pub(super) fn may_overlay(&self) -> bool {
         self.overlays.may_have()
     }

@@ -16,6 +16,7 @@ const VERSIONS: &[(i64, &str, &str)] = &[
     (4, "log", include_str!("migrations/4_log.sql")),
     (5, "overlays", include_str!("migrations/5_overlays.sql")),
     (6, "memory", include_str!("migrations/6_memory.sql")),
+    (7, "retired", include_str!("migrations/7_retired.sql")),
 ];
 
 /// The schema up to and including a version.

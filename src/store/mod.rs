@@ -2,14 +2,17 @@
 //! One narrow interface over an embedded database with byte-capped caches in front.
 //! Nothing here panics or waits without a bound; a failed store degrades (L8).
 //!
-//! The database runs on a thread of the store's own: one writer, two readers. Callers on any runtime
-//! talk to them over bounded channels.
+//! The database runs on a thread of the store's own: one writer, two readers, and three for the session log. Callers on
+//! any runtime talk to them over bounded channels.
 
+mod batch;
 mod cache;
 mod commit;
+mod door;
 mod files;
 mod flushes;
 mod learned;
+mod limits;
 pub mod log;
 mod marks;
 mod memory;
@@ -36,15 +39,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::compact::{Checkpoint, Eviction, Known, Removed, TextId, TextKey};
+use crate::compact::{Known, TextId, TextKey};
 use crate::wire::Digest;
 
+pub use batch::{Batch, Lasting, Stage};
 use commit::Ticket;
 pub use files::{
     MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, Rewrite,
 };
 pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
+pub use limits::Limits;
 use notes::Note;
 pub use overlays::{Overlay, OverlayKind};
 use reader::Query;
@@ -54,10 +59,12 @@ pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
 
-/// A batch is committed within this time or does not count (L5).
+/// A batch is committed within this time or does not count (L5), in the default limits.
 pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
-/// Rows that are not in memory are waited for this long; then the request goes on without them.
-pub const LOOKUP_BOUND: Duration = Duration::from_millis(250);
+/// Rows that are not in memory are waited for this long, in the default limits; then the request goes on without
+/// them. Longer than for a commit: what is known and not found in time breaks the provider's cache, which costs more
+/// than the wait.
+pub const LOOKUP_BOUND: Duration = Duration::from_secs(1);
 /// A text is waited for this long.
 pub const TEXT_BOUND: Duration = Duration::from_secs(5);
 /// Closing waits this long for what is queued.
@@ -66,55 +73,6 @@ pub const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// A tenant: a keyed hash of its credential. All rows are keyed by it (L7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tenant(pub [u8; 16]);
-
-/// New rows that one request wants. They are written in one transaction, before it is sent (L5).
-#[derive(Clone, Default)]
-pub struct Batch {
-    /// The chain's first digest: rows of one root are one session and expire together. All zeros if
-    /// it is not known.
-    pub root: Digest,
-    pub texts: Vec<Removed>,
-    /// First-sight evictions by chain digest. A row that exists already stays as it is, and what is
-    /// remembered as forwarded gets none: what went whole stays whole.
-    pub evictions: Vec<(Digest, Arc<Eviction>)>,
-    /// A checkpoint with the digest of the history it covers. First writer wins within a digest and
-    /// level; an activation takes the place of a prepared row. Of several levels the deepest applies.
-    pub checkpoint: Option<(Digest, Arc<Checkpoint>, Stage)>,
-    /// What is added to the conversation from now on. Of each kind under a digest the first stays, but for asides.
-    pub overlays: Vec<Overlay>,
-    /// What the checkpoint's summary replaces, where it is to be read for memory. Should the batch be given up in
-    /// the moment of its commit, this may stay: it was said all the same.
-    pub said: Option<Arc<Said>>,
-}
-
-/// Says how much there is, not what it says.
-impl std::fmt::Debug for Batch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let checkpoint = self.checkpoint.as_ref().map(|(_, checkpoint, stage)| (checkpoint.level, *stage));
-        f.debug_struct("Batch")
-            .field("texts", &self.texts.iter().map(|removed| removed.text.len()).collect::<Vec<_>>())
-            .field("evictions", &self.evictions.len())
-            .field("checkpoint", &checkpoint)
-            .field("overlays", &self.overlays.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A checkpoint's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Made ahead; applies to nothing yet.
-    Prepared,
-    /// Applies to every request whose chain holds its digest.
-    Activated,
-}
-
-/// Whether to remember beyond this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lasting {
-    Yes,
-    No,
-}
 
 /// A batch that was not committed; the rows do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -132,6 +90,10 @@ pub enum ReadError {
     Unavailable,
     #[error("the stored text is damaged")]
     Damaged,
+    #[error("it took too long: narrow it")]
+    Late,
+    #[error("the proxy's buffers are full: try again later")]
+    NoRoom,
 }
 
 /// What `/readyz` and metrics say of the store.
@@ -143,57 +105,6 @@ pub enum Health {
     Degraded,
 }
 
-/// The store's bounds.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// From a session's last use.
-    pub retention: Duration,
-    /// Bytes that the database may hold; beyond it the oldest sessions go.
-    pub max_size: u64,
-    /// Bytes of evictions and checkpoints kept in memory.
-    pub row_cache_bytes: usize,
-    /// Bytes of "what is known of this conversation" kept in memory.
-    pub session_cache_bytes: usize,
-    /// Bytes of texts kept in memory that no database has.
-    pub volatile_text_bytes: usize,
-    /// Digests with rows known by 8 bytes each; beyond it unknown digests cost a query.
-    pub max_row_marks: usize,
-    /// Forwarded digests known by 8 bytes each; beyond it unknown digests cost a query.
-    pub max_forwarded_marks: usize,
-    /// Digests with overlays known by 8 bytes each; beyond it unknown digests cost a query.
-    pub max_overlay_marks: usize,
-    /// Bytes of overlays kept in memory.
-    pub overlay_cache_bytes: usize,
-    /// Commits that may wait; more fail as slow.
-    pub max_queued_commits: usize,
-    /// Notes that may wait to be written; more are dropped and counted.
-    pub max_queued_notes: usize,
-    /// Bytes of messages that may wait to be logged; more are dropped and counted. One request alone may have more.
-    pub max_queued_log_bytes: usize,
-    /// Messages known to be logged by 8 bytes each; others cost a query behind the request.
-    pub max_log_marks: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            retention: Duration::from_secs(30 * 24 * 3_600),
-            max_size: 10 << 30,
-            row_cache_bytes: 8 << 20,
-            session_cache_bytes: 2 << 20,
-            volatile_text_bytes: 8 << 20,
-            max_row_marks: 1 << 17,
-            max_forwarded_marks: 1 << 18,
-            max_overlay_marks: 1 << 16,
-            overlay_cache_bytes: 8 << 20,
-            max_queued_commits: 256,
-            max_queued_notes: 4_096,
-            max_queued_log_bytes: 16 << 20,
-            max_log_marks: 1 << 17,
-        }
-    }
-}
-
 /// The store. Shared by all runtimes of the process.
 pub struct Store {
     shared: Arc<Shared>,
@@ -202,7 +113,8 @@ pub struct Store {
     lookups: mpsc::Sender<Query>,
     texts: mpsc::Sender<Query>,
     log_in: mpsc::Sender<log::Given>,
-    log_out: mpsc::Sender<log::LogQuery>,
+    log_pages: mpsc::Sender<log::LogQuery>,
+    log_searches: mpsc::Sender<log::LogQuery>,
 }
 
 impl Store {
@@ -274,7 +186,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(answer) => {
                 let loaded = answer.ok()?.ok()?;
                 self.shared.found_in_time();
@@ -299,7 +211,7 @@ impl Store {
         if self.lookups.try_send(query).is_err() {
             return found;
         }
-        match timeout(LOOKUP_BOUND, answer).await {
+        match timeout(self.shared.limits.lookup_bound, answer).await {
             Ok(Ok(Ok(loaded))) => {
                 self.shared.found_in_time();
                 let mut memory = self.shared.memory();
@@ -345,7 +257,7 @@ impl Store {
         let (reply, mut answer) = oneshot::channel();
         let job = Job::Commit { tenant: *tenant, batch, ticket: Arc::clone(&ticket), reply };
         self.jobs.try_send(job).map_err(|_| CommitError::Slow)?;
-        match timeout(COMMIT_BOUND, &mut answer).await {
+        match timeout(self.shared.limits.commit_bound, &mut answer).await {
             Ok(answer) => answer.unwrap_or(Err(CommitError::Failed)),
             Err(_) if ticket.give_up() => Err(CommitError::Slow),
             // It was committed in this very moment.
@@ -371,6 +283,14 @@ impl Store {
         };
         if !known && lasting == Lasting::Yes {
             self.note(Note::Forwarded { tenant: *tenant, root: *root, digest: *digest });
+        }
+    }
+
+    /// An aside is in use: where there are many under its digest, others go first.
+    pub fn used_overlay(&self, tenant: &Tenant, overlay: &Overlay) {
+        if self.shared.memory().note_overlay(tenant, overlay) {
+            let (digest, variant) = (overlay.digest, overlay.variant());
+            self.note(Note::Used { tenant: *tenant, digest, variant });
         }
     }
 

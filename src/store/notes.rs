@@ -11,12 +11,23 @@ use super::Tenant;
 use super::commit::{Owner, count_change, session};
 use super::learned::{EXPIRY_SECONDS, Entry, LearnedId, LearnedWindow, MAX_ENTRIES, Value};
 use super::memory::Key;
+use super::overlays;
 
 /// One thing to write down when there is time.
 #[derive(Debug)]
 pub(super) enum Note {
-    Forwarded { tenant: Tenant, root: Digest, digest: Digest },
+    Forwarded {
+        tenant: Tenant,
+        root: Digest,
+        digest: Digest,
+    },
     Learned(LearnedId, Entry),
+    /// An aside is in use.
+    Used {
+        tenant: Tenant,
+        digest: Digest,
+        variant: Vec<u8>,
+    },
 }
 
 /// Writes notes and last uses in one transaction. Gives the number of this change.
@@ -34,6 +45,9 @@ pub(super) async fn write(
                 forwarded.entry((*tenant, *root)).or_default().extend_from_slice(digest);
             }
             Note::Learned(id, entry) => put_learned(&mut transaction, id, entry).await?,
+            Note::Used { tenant, digest, variant } => {
+                overlays::put_use(&mut transaction, tenant, (digest, variant), now).await?;
+            }
         }
     }
     for ((tenant, root), digests) in &forwarded {

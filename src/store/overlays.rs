@@ -1,7 +1,7 @@
 //! What the proxy adds to conversations: tools that it offers, and what clients never saw of answers. Kept under
 //! the chain digest of the client's own history; the first writer wins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sqlx::sqlite::SqliteConnection;
@@ -15,8 +15,11 @@ use super::marks::{Completeness, Marks, mark};
 use super::memory::Key;
 use super::texts::unpack_row;
 
-/// Most asides under one digest: answers to the same history, tried again and again.
-const MOST_VARIANTS: i64 = 16;
+/// Most asides under one digest: answers to the same history, tried again and again. Beyond it those go that were not
+/// in use for longest.
+const MOST_VARIANTS: usize = 16;
+/// Asides of which it is remembered that their use was noted.
+const MOST_NOTED: usize = 4_096;
 /// Bytes of a variant's name.
 const VARIANT: usize = 8;
 /// Digests in one query.
@@ -44,6 +47,8 @@ pub enum OverlayKind {
     Aside,
     /// The id under which the provider has what the client knows by another.
     Alias,
+    /// What memory said when the conversation began. One a digest: the first stays.
+    Memory,
 }
 
 impl OverlayKind {
@@ -52,11 +57,12 @@ impl OverlayKind {
             Self::Offer => 0,
             Self::Aside => 1,
             Self::Alias => 2,
+            Self::Memory => 3,
         }
     }
 
     fn from_code(code: i64) -> Option<Self> {
-        [Self::Offer, Self::Aside, Self::Alias].into_iter().find(|kind| kind.code() == code)
+        [Self::Offer, Self::Aside, Self::Alias, Self::Memory].into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -64,7 +70,7 @@ impl Overlay {
     /// Tells it from others of its kind under the same digest.
     pub(super) fn variant(&self) -> Vec<u8> {
         match self.kind {
-            OverlayKind::Offer | OverlayKind::Alias => Vec::new(),
+            OverlayKind::Offer | OverlayKind::Alias | OverlayKind::Memory => Vec::new(),
             OverlayKind::Aside => {
                 blake3::hash(self.body.as_bytes()).as_bytes().get(..VARIANT).unwrap_or_default().to_vec()
             }
@@ -80,11 +86,12 @@ pub(super) struct Overlays {
     marks: Marks,
     rows: ByteCache<Key, Vec<Overlay>>,
     empty: bool,
+    noted: HashSet<(Key, Vec<u8>)>,
 }
 
 impl Overlays {
     pub(super) fn new((marks, bytes): (usize, usize), complete: Completeness) -> Self {
-        Self { marks: Marks::new(marks, complete), rows: ByteCache::new(bytes), empty: true }
+        Self { marks: Marks::new(marks, complete), rows: ByteCache::new(bytes), empty: true, noted: HashSet::new() }
     }
 
     pub(super) fn add_mark(&mut self, mark: u64) {
@@ -142,7 +149,22 @@ impl Overlays {
         if !overlays.iter().any(known) {
             overlays.push(overlay.clone());
         }
+        if overlays.len() > MOST_VARIANTS {
+            overlays.remove(0);
+        }
         self.keep(tenant, &overlay.digest, overlays);
+    }
+
+    /// Whether the use of an aside is to be noted: where there are several, and once in a process.
+    pub(super) fn note_use(&mut self, tenant: &Tenant, overlay: &Overlay) -> bool {
+        let place = (*tenant, overlay.digest);
+        if self.rows.get(&place).is_none_or(|rows| rows.len() < 2) {
+            return false;
+        }
+        if self.noted.len() >= MOST_NOTED {
+            self.noted.clear();
+        }
+        self.noted.insert((place, overlay.variant()))
     }
 
     fn keep(&mut self, tenant: &Tenant, digest: &Digest, overlays: Vec<Overlay>) {
@@ -180,11 +202,43 @@ pub(super) async fn put(
     session: i64,
     (overlay, body): (&Overlay, &[u8]),
 ) -> Result<bool, sqlx::Error> {
-    let query = "INSERT OR IGNORE INTO overlays (tenant, digest, kind, variant, session, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6 \
-                 WHERE (SELECT count(*) FROM overlays WHERE tenant = ?1 AND digest = ?2 AND kind = ?3) < ?7";
+    if overlay.kind == OverlayKind::Aside {
+        make_room(&mut *db, tenant, overlay).await?;
+    }
+    let query = "INSERT OR IGNORE INTO overlays (tenant, digest, kind, variant, session, body, used) VALUES (?, ?, ?, ?, ?, ?, 0)";
     let query = sqlx::query(query).bind(tenant.0.as_slice()).bind(overlay.digest.as_slice());
-    let query = query.bind(overlay.kind.code()).bind(overlay.variant()).bind(session).bind(body).bind(MOST_VARIANTS);
+    let query = query.bind(overlay.kind.code()).bind(overlay.variant()).bind(session).bind(body);
     Ok(query.execute(db).await?.rows_affected() > 0)
+}
+
+/// Lets go of asides beside `overlay`, those first that were not in use for longest.
+async fn make_room(db: &mut SqliteConnection, tenant: &Tenant, overlay: &Overlay) -> Result<(), sqlx::Error> {
+    let query = "DELETE FROM overlays WHERE rowid IN (SELECT rowid FROM overlays \
+                 WHERE tenant = ? AND digest = ? AND kind = ? AND variant <> ? \
+                 ORDER BY used DESC, rowid DESC LIMIT -1 OFFSET ?)";
+    let query = sqlx::query(query).bind(tenant.0.as_slice()).bind(overlay.digest.as_slice());
+    let others = i64::try_from(MOST_VARIANTS - 1).unwrap_or(i64::MAX);
+    let gone = query.bind(overlay.kind.code()).bind(overlay.variant()).bind(others).execute(db).await?;
+    if gone.rows_affected() > 0 {
+        tracing::info!(
+            dropped = gone.rows_affected(),
+            "hidden calls of an older answer to the same history are forgotten"
+        );
+    }
+    Ok(())
+}
+
+/// Notes that an aside is in use.
+pub(super) async fn put_use(
+    db: &mut SqliteConnection,
+    tenant: &Tenant,
+    (digest, variant): (&Digest, &[u8]),
+    now: i64,
+) -> Result<(), sqlx::Error> {
+    let query = "UPDATE overlays SET used = max(used, ?) WHERE tenant = ? AND digest = ? AND kind = ? AND variant = ?";
+    let query = sqlx::query(query).bind(now).bind(tenant.0.as_slice()).bind(digest.as_slice());
+    query.bind(OverlayKind::Aside.code()).bind(variant).execute(db).await?;
+    Ok(())
 }
 
 /// Takes back what [`put`] has written.

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::compact::TextId;
 use crate::memory::{MemoryFile, MemoryPath};
 use crate::wire::Digest;
 
+use super::door::Inside;
 use super::files::{self, Keeper, MemoryEntry};
 use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::overlays::{self, Found};
 use super::shared::Shared;
-use super::sqlite::{is_busy, open_reader};
+use super::sqlite::{files as files_at, is_busy, open_reader};
 use super::texts::unpack_text;
-use super::{ReadError, Tenant, reads};
+use super::{Limits, ReadError, Tenant, reads};
 
 /// One question; whoever asked may have gone.
 pub(super) enum Query {
@@ -61,77 +62,69 @@ pub(super) enum Query {
 
 pub(super) struct Reader {
     shared: Arc<Shared>,
-    db: Option<SqliteConnection>,
-    epoch: u64,
+    calls: watch::Receiver<u64>,
+    /// The connection, and that it is one.
+    db: Option<(SqliteConnection, Inside)>,
 }
 
 impl Reader {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, db: None, epoch: 0 }
+        Self { calls: shared.door.calls(), shared, db: None }
+    }
+
+    /// The next question. Until it comes, the reader leaves when it is to.
+    pub(super) async fn next<Q>(&mut self, queries: &mut mpsc::Receiver<Q>) -> Option<Q> {
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = self.calls.changed() => self.leave().await,
+                query = queries.recv() => return query,
+            }
+        }
     }
 
     /// Answers until nobody can ask any more.
     pub(super) async fn run(mut self, mut queries: mpsc::Receiver<Query>) {
-        while let Some(query) = queries.recv().await {
-            match query {
-                Query::Rows { tenant, digests, reply } if !reply.is_closed() => {
-                    let rows = self.rows(&tenant, &digests).await;
-                    let _ = reply.send(rows);
-                }
-                Query::Text { id, reply } if !reply.is_closed() => {
-                    let text = self.text(&id).await;
-                    let _ = reply.send(text);
-                }
-                Query::Overlays { tenant, digests, reply } if !reply.is_closed() => {
-                    let overlays = self.overlays(&tenant, &digests).await;
-                    let _ = reply.send(overlays);
-                }
-                Query::Rows { .. } | Query::Text { .. } | Query::Overlays { .. } => {}
-                Query::Files { keeper, path, reply } => {
-                    let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
-                    let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
-                }
-                Query::Entries { reply } => {
-                    let _ = reply.send(self.asked(files::entries).await);
-                }
-                Query::Flush { keeper, now, reply } => {
-                    let waiting = self.asked(async |db| flushes::waiting(db, &keeper, now).await).await;
-                    let _ = reply.send(waiting.and_then(|waiting| waiting));
-                }
-                Query::Seen { tenant, reply } => {
-                    let _ = reply.send(self.asked(async |db| reads::seen(db, &tenant).await).await);
-                }
-                Query::Marks(turn) => self.marks(turn).await,
-                Query::Checkpoint => self.checkpoint().await,
+        while let Some(query) = self.next(&mut queries).await {
+            self.answer(query).await;
+        }
+        self.leave().await;
+    }
+
+    async fn answer(&mut self, query: Query) {
+        match query {
+            Query::Rows { tenant, digests, reply } if !reply.is_closed() => {
+                let _ = reply.send(self.asked(async |db| reads::load(db, &tenant, &digests).await).await);
             }
+            Query::Text { id, reply } if !reply.is_closed() => {
+                let text = self.text(&id).await;
+                let _ = reply.send(text);
+            }
+            Query::Overlays { tenant, digests, reply } if !reply.is_closed() => {
+                let _ = reply.send(self.asked(async |db| overlays::read(db, &tenant, &digests).await).await);
+            }
+            Query::Rows { .. } | Query::Text { .. } | Query::Overlays { .. } => {}
+            Query::Files { keeper, path, reply } => {
+                let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
+                let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
+            }
+            Query::Entries { reply } => {
+                let _ = reply.send(self.asked(files::entries).await);
+            }
+            Query::Flush { keeper, now, reply } => {
+                let waiting = self.asked(async |db| flushes::waiting(db, &keeper, now).await).await;
+                let _ = reply.send(waiting.and_then(|waiting| waiting));
+            }
+            Query::Seen { tenant, reply } => {
+                let _ = reply.send(self.asked(async |db| reads::seen(db, &tenant).await).await);
+            }
+            Query::Marks(turn) => self.marks(turn).await,
+            Query::Checkpoint => self.checkpoint().await,
         }
-        if let Some(db) = self.db {
-            let _ = db.close().await;
-        }
-    }
-
-    async fn rows(&mut self, tenant: &Tenant, digests: &[Digest]) -> Result<Loaded, ReadError> {
-        let loaded = match self.db().await {
-            Ok(db) => reads::load(db, tenant, digests).await,
-            Err(error) => Err(error),
-        };
-        loaded.map_err(|error| self.failed(&error))
-    }
-
-    async fn overlays(&mut self, tenant: &Tenant, digests: &[Digest]) -> Result<Found, ReadError> {
-        let found = match self.db().await {
-            Ok(db) => overlays::read(db, tenant, digests).await,
-            Err(error) => Err(error),
-        };
-        found.map_err(|error| self.failed(&error))
     }
 
     async fn text(&mut self, id: &TextId) -> Result<Option<String>, ReadError> {
-        let text = match self.db().await {
-            Ok(db) => reads::text(db, id).await,
-            Err(error) => Err(error),
-        };
-        let Some((packed, length)) = text.map_err(|error| self.failed(&error))? else { return Ok(None) };
+        let Some((packed, length)) = self.asked(async |db| reads::text(db, id).await).await? else { return Ok(None) };
         // A long text takes longer to unpack than a commit may wait on this thread.
         let unpacked = tokio::task::spawn_blocking(move || unpack_text(&packed, length)).await;
         unpacked.map_err(|_| ReadError::Unavailable)?.map(Some).map_err(|_| ReadError::Damaged)
@@ -146,21 +139,20 @@ impl Reader {
             Ok(db) => query(db).await,
             Err(error) => Err(error),
         };
-        said.map_err(|error| self.failed(&error))
+        match said {
+            Ok(said) => Ok(said),
+            Err(error) => Err(self.failed(&error).await),
+        }
     }
 
     async fn marks(&mut self, turn: u64) {
         let shared = Arc::clone(&self.shared);
-        let read = match self.db().await {
-            Ok(db) => match reads::marks(db, |mark| shared.memory().add_mark(mark)).await {
-                Ok(()) => reads::least_covered(db).await,
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
+        let read = async |db: &mut SqliteConnection| {
+            reads::marks(db, |mark| shared.memory().add_mark(mark)).await?;
+            reads::least_covered(db).await
         };
-        match read {
-            Ok(least_covered) => shared.memory().completed(turn, least_covered),
-            Err(error) => drop(self.failed(&error)),
+        if let Ok(least_covered) = self.asked(read).await {
+            self.shared.memory().completed(turn, least_covered);
         }
     }
 
@@ -171,31 +163,48 @@ impl Reader {
         }
     }
 
-    /// Opens anew at the next query.
-    pub(super) fn let_go(&mut self) {
-        self.db = None;
+    pub(super) fn limits(&self) -> &Limits {
+        &self.shared.limits
     }
 
+    /// Closes the connection; the next query opens it anew.
+    pub(super) async fn leave(&mut self) {
+        if let Some((db, _inside)) = self.db.take() {
+            let _ = db.close().await;
+        }
+    }
+
+    /// A connection to what the writer has opened. `PoolClosed`: there is nothing now, or something else lies there,
+    /// which the writer will see as well.
     pub(super) async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
-        let (epoch, path) = (self.shared.epoch(), self.shared.path.as_ref());
-        // A database that was never opened for writing may have no schema.
-        let path = path.filter(|_| epoch > 0).ok_or(sqlx::Error::PoolClosed)?;
-        if epoch != self.epoch {
-            self.db = None;
-            self.epoch = epoch;
+        if self.db.is_none() {
+            self.calls.mark_unchanged();
+            let inside = self.shared.door.enter().await;
+            let path = self.shared.path.as_deref().filter(|_| self.is_there()).ok_or(sqlx::Error::PoolClosed)?;
+            let opened = open_reader(path).await;
+            if self.is_there() {
+                self.db = Some((opened?, inside));
+            } else if let Ok(db) = opened {
+                let _ = db.close().await;
+            }
         }
-        match &mut self.db {
-            Some(db) => Ok(db),
-            db @ None => Ok(db.insert(open_reader(path).await?)),
-        }
+        self.db.as_mut().map(|(db, _)| db).ok_or(sqlx::Error::PoolClosed)
     }
 
-    fn failed(&mut self, error: &sqlx::Error) -> ReadError {
+    /// Whether what the writer has opened still lies at its path.
+    fn is_there(&self) -> bool {
+        self.shared.door.open().is_some_and(|open| self.shared.path.as_deref().and_then(files_at) == Some(open))
+    }
+
+    async fn failed(&mut self, error: &sqlx::Error) -> ReadError {
         tracing::debug!(%error, "query failed");
         if !is_busy(error) {
-            self.db = None;
-            self.shared.set_unreadable();
-            self.shared.degrade(error);
+            self.leave().await;
+            // Of a file that was deleted or replaced nothing follows for the one that comes in its place.
+            if self.is_there() {
+                self.shared.set_unreadable();
+                self.shared.degrade(error);
+            }
         }
         ReadError::Unavailable
     }

@@ -13,9 +13,6 @@ const SESSIONS_PER_BATCH: usize = 8;
 const ROWS_PER_BATCH: i64 = 500;
 /// Texts that one batch deletes of one session: they may be large.
 const TEXTS_PER_BATCH: i64 = 16;
-/// Messages of a log, and about how many bytes of them, that one batch deletes.
-const MESSAGES_PER_BATCH: i64 = 64;
-const LOG_BYTES_PER_BATCH: i64 = 1 << 20;
 /// Free pages given back to the file system after a batch.
 const PAGES_PER_BATCH: u32 = 256;
 
@@ -43,7 +40,7 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<D
     // A file that is too large gives up its oldest session, however young that is.
     let (cutoff, sessions) = if too_large { (i64::MAX, 1) } else { (bounds.cutoff, SESSIONS_PER_BATCH) };
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let mut swept = Due::Nothing;
+    let mut swept = log::delete_retired(&mut transaction).await?;
     for _ in 0..sessions {
         let oldest = "SELECT id, 0, last_used FROM sessions WHERE last_used < ?1 \
                       UNION ALL SELECT id, 1, last_used FROM logs WHERE last_used < ?1 ORDER BY 3, 2, 1 LIMIT 1";
@@ -52,7 +49,7 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<D
         swept = Due::More;
         let left = match oldest.try_get::<i64, _>(1)? {
             0 => delete_some(&mut transaction, oldest.try_get(0)?).await?,
-            _ => delete_log(&mut transaction, oldest.try_get(0)?).await?,
+            _ => log::delete_log(&mut transaction, oldest.try_get(0)?).await?,
         };
         if left == Due::More {
             break;
@@ -98,26 +95,6 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sql
         sqlx::query("DELETE FROM sessions WHERE id = ?").bind(session).execute(db).await?;
     }
     Ok(swept)
-}
-
-/// Deletes a session's log, or as much of it as a batch may.
-async fn delete_log(db: &mut SqliteConnection, log: i64) -> Result<Due, sqlx::Error> {
-    let query = sqlx::query("SELECT id, length FROM log_messages WHERE log = ? LIMIT ?");
-    let (mut messages, mut bytes) = (0, 0);
-    for row in query.bind(log).bind(MESSAGES_PER_BATCH).fetch_all(&mut *db).await? {
-        if bytes >= LOG_BYTES_PER_BATCH {
-            return Ok(Due::More);
-        }
-        log::delete_rows(db, row.try_get(0)?).await?;
-        (messages, bytes) = (messages + 1, bytes + row.try_get::<i64, _>(1)?);
-    }
-    if messages == MESSAGES_PER_BATCH {
-        return Ok(Due::More);
-    }
-    for table in ["DELETE FROM log_agents WHERE log = ?", "DELETE FROM logs WHERE id = ?"] {
-        sqlx::query(table).bind(log).execute(&mut *db).await?;
-    }
-    Ok(Due::Nothing)
 }
 
 /// Bytes of the pages in use.

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::door::Door;
 use super::learned::Learned;
 use super::memory::{Alone, Memory};
 use super::secret::InstallationSecret;
+use super::sqlite::Files;
 use super::{Health, Limits, log};
 
 /// Commits or lookups that miss their bound one after the other before the store counts as failed.
@@ -28,8 +30,7 @@ pub(super) struct Shared {
     slow_lookups: AtomicU32,
     /// Notes that found their queue full.
     dropped: AtomicU64,
-    /// Counts openings of the file; a reader with another number opens anew.
-    epoch: AtomicU64,
+    pub(super) door: Door,
 }
 
 impl Shared {
@@ -45,7 +46,7 @@ impl Shared {
             slow: AtomicU32::new(0),
             slow_lookups: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
+            door: Door::new(),
             path,
             limits,
         }
@@ -77,13 +78,13 @@ impl Shared {
     }
 
     /// The file is open for writing, with this secret.
-    pub(super) fn opened(&self, secret: InstallationSecret) {
+    pub(super) fn opened(&self, files: Files, secret: InstallationSecret) {
+        self.door.opened(files);
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
         self.slow.store(0, Ordering::Relaxed);
         self.slow_lookups.store(0, Ordering::Relaxed);
         // Another file may lie there now.
         self.log.forget();
-        self.epoch.fetch_add(1, Ordering::AcqRel);
         self.unreadable.store(false, Ordering::Release);
         self.degraded.store(false, Ordering::Release);
     }
@@ -128,10 +129,6 @@ impl Shared {
 
     pub(super) fn is_unreadable(&self) -> bool {
         self.unreadable.load(Ordering::Acquire)
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
     }
 }
 

@@ -47,9 +47,15 @@ pub enum OpenError {
     System,
 }
 
-/// Which file an open database is, whatever its path names later.
+/// Which file an open database is, and which its log, whatever their paths name later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
+pub(super) struct Files {
+    database: Identity,
+    log: Option<Identity>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
 
 /// Whether an opening must prove that there is room to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,7 +67,7 @@ pub(super) enum Probe {
 /// A database ready for writing.
 pub(super) struct Opened {
     pub(super) db: SqliteConnection,
-    pub(super) identity: Identity,
+    pub(super) files: Files,
     pub(super) secret: InstallationSecret,
 }
 
@@ -71,23 +77,31 @@ pub(super) fn path_of(url: &str) -> Result<PathBuf, OpenError> {
     path.map(PathBuf::from).ok_or_else(|| OpenError::Url(url.to_owned()))
 }
 
-pub(super) fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().map(|file| Identity(file.dev(), file.ino()))
 }
 
+/// What lies at a path now. While a database is open its log is there as well.
+pub(super) fn files(path: &Path) -> Option<Files> {
+    let [log, _] = logs(path);
+    Some(Files { database: identity(path)?, log: identity(Path::new(&log)) })
+}
+
 /// Opens for writing: creates the file (mode 0600), brings the schema up to date, and reads the
-/// secret, which is `secret` where the database has none yet.
+/// secret, which is `secret` where the database has none yet. No other connection of this process may be open.
+///
+/// The file may be deleted or replaced meanwhile: what is open is then not what lies at its path, and that is an error.
 pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe) -> Result<Opened, OpenError> {
     secure(path)?;
-    let identity =
-        identity(path).ok_or_else(|| OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() })?;
+    let gone = || OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() };
+    let found = identity(path).ok_or_else(gone)?;
     let database = |source| OpenError::Database { path: path.into(), source };
     let mut db = options(path)
         .pragma("wal_autocheckpoint", "0")
         .thread_name(|_| "store-writer".to_owned())
         .connect()
         .await
-        .map_err(database)?;
+        .map_err(|source| unreadable(path).unwrap_or_else(|| database(source)))?;
     migrate(&mut db).await.map_err(|source| match source {
         MigrateError::VersionMissing(version) => OpenError::Newer { path: path.into(), version },
         source => OpenError::Schema { path: path.into(), source },
@@ -98,7 +112,14 @@ pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe)
     let secret = read_secret(&mut db, secret).await.map_err(database)?;
     // The log's files take the mode of the database when they are made; older ones may not have it.
     restrict_logs(path);
-    Ok(Opened { db, identity, secret })
+    let files = files(path).filter(|files| files.database == found).ok_or_else(gone)?;
+    Ok(Opened { db, files, secret })
+}
+
+/// What the system says of a file that the database could not open.
+fn unreadable(path: &Path) -> Option<OpenError> {
+    let source = fs::OpenOptions::new().read(true).write(true).open(path).err()?;
+    Some(OpenError::File { path: path.into(), source })
 }
 
 /// Opens a file that the writer has opened before.
@@ -123,29 +144,32 @@ fn secure(path: &Path) -> Result<(), OpenError> {
     if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
         return Err(OpenError::NoFolder(path.parent().unwrap_or(path).into()));
     }
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).mode(FILE_MODE);
-    let file = match options.clone().create_new(true).open(path) {
-        Ok(file) => {
+    let created = fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
+    let secured = match created {
+        Ok(_) => {
             remove_logs(path);
-            Ok(file)
+            Ok(())
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options.open(path),
+        // By name: were the file opened here, closing it would give up the locks that this process has on it.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => restrict(path),
         Err(error) => Err(error),
     };
-    let restricted = file.and_then(|file| restrict(&file));
-    restricted.map_err(|source| OpenError::File { path: path.into(), source })
+    secured.map_err(|source| OpenError::File { path: path.into(), source })
 }
 
-fn restrict(file: &fs::File) -> io::Result<()> {
-    if file.metadata()?.permissions().mode() & 0o777 == FILE_MODE {
+fn restrict(path: &Path) -> io::Result<()> {
+    let file = fs::metadata(path)?;
+    if file.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if file.permissions().mode() & 0o777 == FILE_MODE {
         return Ok(());
     }
-    file.set_permissions(fs::Permissions::from_mode(FILE_MODE))
+    fs::set_permissions(path, fs::Permissions::from_mode(FILE_MODE))
 }
 
-/// Logs beside a file that is new are those of one that was deleted: a connection that was just being opened to it may
-/// have made them. Their index would be taken for the new file's.
+/// Logs beside a file that is new are those of one that was deleted. Their frames and index would be taken for the new
+/// file's.
 fn remove_logs(path: &Path) {
     for log in logs(path) {
         if let Err(error) = fs::remove_file(&log)
@@ -167,7 +191,7 @@ fn logs(path: &Path) -> [std::ffi::OsString; 2] {
 fn restrict_logs(path: &Path) {
     for log in logs(path) {
         // They may not be there, and the folder may be somebody else's: the database itself is closed.
-        if let Err(error) = fs::File::open(&log).and_then(|file| restrict(&file)) {
+        if let Err(error) = restrict(Path::new(&log)) {
             tracing::debug!(%error, file = ?log, "mode not set");
         }
     }
@@ -193,9 +217,19 @@ async fn prove_room(db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
 
 /// Whether another process holds the lock: nothing is wrong with the file.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
-    // SQLITE_BUSY and SQLITE_LOCKED, in their low byte; the rest of an extended code says where.
-    matches!(code.map(|code| code & 0xff), Some(5 | 6))
+    // SQLITE_BUSY and SQLITE_LOCKED.
+    matches!(code(error), Some(5 | 6))
+}
+
+/// Whether a query was broken off because its time was up (SQLITE_INTERRUPT).
+pub(super) fn is_interrupted(error: &sqlx::Error) -> bool {
+    code(error) == Some(9)
+}
+
+/// The database's code, without what an extended one says of the place.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error()?.code()?.parse::<u32>().ok()?;
+    Some(code & 0xff)
 }
 
 /// Length of the write-ahead log in bytes.

@@ -34,10 +34,14 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let (lookups, lookups_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (texts, texts_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (log_in, given) = mpsc::channel(MAX_QUEUED_BATCHES);
-    let (log_out, asked) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (log_pages, pages_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (log_stored, stored_in) = mpsc::channel(MAX_QUEUED_QUERIES);
+    let (log_searches, searches_in) = mpsc::channel(MAX_QUEUED_QUERIES);
     let (written, to_write) = mpsc::channel(1);
-    let scribe = Scribe { shared: Arc::clone(&shared), queries: log_out.clone(), writer: written };
-    let log_reader = LogReader(Reader::new(Arc::clone(&shared)));
+    // Nobody waits for a search but who asked for it: it has a connection of its own, and so has the scribe.
+    let log_reader = || LogReader(Reader::new(Arc::clone(&shared)));
+    let log_readers = [(log_reader(), pages_in), (log_reader(), searches_in), (log_reader(), stored_in)];
+    let scribe = Scribe { shared: Arc::clone(&shared), reader: log_stored, writer: written };
     let (opened, first) = oneshot::channel();
     let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
     let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];
@@ -58,12 +62,14 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
             // They end with the runtime, or when the store is gone.
             drop(tokio::spawn(reader.run(queries)));
         }
-        drop(tokio::spawn(log_reader.run(asked)));
+        for (reader, queries) in log_readers {
+            drop(tokio::spawn(reader.run(queries)));
+        }
         drop(tokio::spawn(scribe.run(given)));
         writer.run(jobs_in, notes_in, to_write).await;
     };
     let thread = std::thread::Builder::new().name("store".to_owned()).spawn(move || runtime.block_on(work()));
     thread.map_err(|_| OpenError::System)?;
     first.await.map_err(|_| OpenError::System)??;
-    Ok(Arc::new(Store { shared, jobs, notes, lookups, texts, log_in, log_out }))
+    Ok(Arc::new(Store { shared, jobs, notes, lookups, texts, log_in, log_pages, log_searches }))
 }

@@ -1,21 +1,18 @@
 //! Running a call: from its arguments to a bounded text, for one caller.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::arguments::{self, Request};
 use super::definitions::{Enabled, Tool};
-use super::matches::{Bounds, matches};
+use super::matches::{Bounds, SEARCH_TIME, matches};
 use super::page::{NoPlace, page, room};
 use super::sessions::View;
 use crate::compact::TextKey;
 use crate::compact::page::{QueryError, compiled};
-use crate::proxy::reading::{Reading, Unread};
+use crate::proxy::reading::{Reading, Unread, Who};
 use crate::store::Tenant;
 use crate::wire::rounds::OwnResult;
-
-/// A search in one text takes this long at most.
-const SEARCH_TIME: Duration = Duration::from_secs(2);
 
 /// Who calls.
 #[derive(Debug, Clone)]
@@ -24,6 +21,8 @@ pub struct Caller {
     pub tenants: Vec<Tenant>,
     /// Whose sessions and memory; `None`: nothing of the caller's has passed the proxy yet.
     pub home: Option<Tenant>,
+    /// Whose share of the reads a call takes.
+    pub who: Who,
     /// Whose memory.
     pub agent: Arc<str>,
     /// Which sessions; `None`: only the current one, and nobody knows which that is.
@@ -86,7 +85,7 @@ impl Toolbox {
             // The id of another tenant's text is no id here.
             keys.iter().any(|key| key.id(text) == asked.id).then(|| part(text, &asked, page_chars))
         };
-        match self.reading.text(id, work).await {
+        match self.reading.text(self.caller.who, id, work).await {
             Ok(Some(part)) => part,
             Ok(None) | Err(Unread::Unknown) => Err(unknown(&id.to_string())),
             Err(why) => Err(format!("{why}.")),

@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 
 use super::page::{NoPlace, Place, Size, byte_at, go_on};
 
+/// A search in one text takes this long at most.
+pub const SEARCH_TIME: Duration = Duration::from_secs(2);
 /// Lines shown before and after a match.
 const AROUND: usize = 2;
 /// Most characters of a line that is shown whole.
@@ -151,6 +153,9 @@ impl Search<'_> {
                 break;
             }
             cursor = cursor.to(line.text, hit.end.max(least));
+            if self.is_late() {
+                return Some((cursor, Stopped::Late));
+            }
         }
         if !found {
             self.pass(line, around);
@@ -201,6 +206,8 @@ impl Search<'_> {
             let end = boundary(line, border + OVERLAP);
             let hit = self.pattern.find_at(line.get(..end).unwrap_or_default(), from);
             if let Some(hit) = hit.filter(|hit| hit.start() < border || end == line.len()) {
+                // To know where a match ends, the pattern may have been tried on all that follows.
+                self.searched += end - from;
                 return Ok(Some(hit.range()));
             }
             if end == line.len() {
@@ -221,6 +228,16 @@ impl Search<'_> {
         }
         self.searched = 0;
         Instant::now() >= self.bounds.until
+    }
+}
+
+impl Stopped {
+    fn and_how_to_go_on(self, next: Place) -> String {
+        let next = go_on(next);
+        match self {
+            Self::Full => format!("there are more: go on with the same pattern and {next}"),
+            Self::Late => format!("the search took too long: go on with a simpler pattern and {next}"),
+        }
     }
 }
 
@@ -262,6 +279,15 @@ fn window(line: Line<'_>, start: Cursor, hit: &Range<usize>) -> (String, usize) 
 }
 
 impl Found {
+    /// What was found and, where there may be more, how to go on.
+    pub fn plain(self) -> String {
+        let more = match self.next {
+            None => String::new(),
+            Some((next, why)) => format!("[{}]\n", why.and_how_to_go_on(next)),
+        };
+        self.shown + &more
+    }
+
     /// The result as the model gets it.
     pub fn text(&self) -> String {
         let Self { shown, count, next, size } = self;
@@ -271,13 +297,9 @@ impl Found {
             _ => format!("[{count} matches"),
         };
         said += &match next {
-            None => "".to_owned(),
-            Some((next, Stopped::Full)) => {
-                format!("; there are more: go on with the same pattern and {}", go_on(*next))
-            }
-            Some((next, Stopped::Late)) => {
-                format!(" up to here; the search took too long: go on with a simpler pattern and {}", go_on(*next))
-            }
+            None => String::new(),
+            Some((next, why @ Stopped::Full)) => format!("; {}", why.and_how_to_go_on(*next)),
+            Some((next, why @ Stopped::Late)) => format!(" up to here; {}", why.and_how_to_go_on(*next)),
         };
         said += &format!("; whole text: {size}");
         if *count > 0 {

@@ -61,7 +61,7 @@ impl Toolbox {
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
         let (path, section) = section(Author::Saved, now, content).map_err(|error| format!("{error}."))?;
-        self.reading.admit().map_err(|why| format!("{why}."))?;
+        self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))?;
         match self.reading.store.append_memory(&tenant, &self.caller.agent, path, &section).await {
             Ok(_) => Ok(format!("[saved to {path}]")),
             Err(MemoryError::FileFull | MemoryError::TenantFull) => {
@@ -74,7 +74,7 @@ impl Toolbox {
     /// The agent's files; none of a caller who is nobody so far.
     async fn memory_files(&self) -> Result<Vec<MemoryFile>, String> {
         let Some(tenant) = self.caller.home else { return Ok(Vec::new()) };
-        self.reading.admit().map_err(|why| format!("{why}."))?;
+        self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))?;
         let files = self.reading.store.memory_files(&tenant, &self.caller.agent).await;
         files.map_err(|error| format!("{error}."))
     }

@@ -4,6 +4,7 @@
 pub mod arguments;
 pub mod definitions;
 pub mod execution;
+pub mod lookup;
 pub mod matches;
 pub mod mcp;
 mod memory;

@@ -5,8 +5,9 @@ use super::execution::{Answer, Toolbox};
 use super::page::room;
 use crate::config::ToolScope;
 use crate::memory::day::stamp;
+use crate::proxy::reading::Room;
 use crate::store::ReadError;
-use crate::store::log::{HistoryPage, Logged, Scope, Search, SessionId, SessionInfo};
+use crate::store::log::{HistoryPage, Hits, Logged, Scope, Search, SessionId, SessionInfo};
 use crate::wire::{Digest, Role};
 
 /// Which conversations a caller may see, and which one is its own.
@@ -28,6 +29,9 @@ pub struct Part {
     /// Characters of the latest message to skip; the others are then left out.
     pub char: usize,
 }
+
+/// Bytes of JSON that one character takes at most.
+const BYTES_PER_CHAR: usize = 12;
 
 /// What a caller may do without a view: nothing, since nobody knows which conversation is its own.
 const NO_VIEW: &str = "it is not known which conversation this is, and the operator allows no other one. Over MCP, send the \
@@ -106,12 +110,14 @@ impl Toolbox {
             before: part.before.map(|before| u32::try_from(before).unwrap_or(u32::MAX)),
             tip: view.tip.filter(|_| Some(session) == view.current),
         };
-        let messages = self.reading.store.history(&tenant, &scope, Some(session), page).await.map_err(said)?;
-        let mut messages = messages.ok_or_else(unknown)?;
+        let held = self.reading.room();
+        let within = Box::new(within(held.clone(), self.page_chars));
+        let messages = self.reading.store.history_within(&tenant, &scope, (Some(session), page), within).await;
+        let mut messages = messages.map_err(said)?.ok_or_else(unknown)?;
         messages.retain(|message| agent.is_none_or(|agent| *message.agent == *agent));
-        let (bytes, room) = (messages.iter().map(|message| message.json.len()).sum(), room(self.page_chars));
+        let room = room(self.page_chars);
         let work = move || history(session, &messages, part.char, room);
-        self.reading.work(bytes, work).await.map_err(|why| format!("{why}."))?
+        self.reading.work_in(held, work).await.map_err(|why| format!("{why}."))?
     }
 
     pub(super) async fn session_search(
@@ -126,7 +132,13 @@ impl Toolbox {
         let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return nothing() };
         self.admitted()?;
         let search = Search { query, session: session.map(SessionId), max };
-        let mut hits = self.reading.store.search_log(&tenant, &scope, &search).await.map_err(said)?;
+        let found = self.reading.store.search_log(&tenant, &scope, &search).await;
+        let Hits { best: mut hits, cut_short } = found.map_err(|error| match error {
+            ReadError::Late => {
+                "the search took too long: use rarer words, or name a session with sessionId.".to_owned()
+            }
+            error => said(error),
+        })?;
         hits.retain(|hit| agent.is_none_or(|agent| *hit.agent == *agent));
         let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
         for hit in &hits {
@@ -139,10 +151,13 @@ impl Toolbox {
             shown += &entry;
             fit += 1;
         }
+        let late =
+            if cut_short { "; the search took too long and was cut short: narrow it to find others" } else { "" };
         match fit {
+            0 if cut_short => Err("the search took too long: use rarer words.".to_owned()),
             0 => nothing(),
             _ => Ok(format!(
-                "[{fit} of {} hits, the best first; to read on at #N use session_history with that sessionId and before=N+1]\n\
+                "[{fit} of {} hits, the best first{late}; to read on at #N use session_history with that sessionId and before=N+1]\n\
                  {shown}",
                 hits.len()
             )),
@@ -154,12 +169,23 @@ impl Toolbox {
     }
 
     fn admitted(&self) -> Result<(), String> {
-        self.reading.admit().map_err(|why| format!("{why}."))
+        self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))
     }
 }
 
 fn said(error: ReadError) -> String {
     format!("{error}.")
+}
+
+/// The latest message always, however long, and others as long as a page may have room for them: while the buffers
+/// have. A message is held as JSON and as text.
+fn within(held: Room, page_chars: usize) -> impl FnMut(usize) -> bool + Send {
+    let (most, mut had) = (page_chars.saturating_mul(BYTES_PER_CHAR), 0_usize);
+    move |bytes| {
+        let goes_on = had <= most && held.take(bytes.saturating_mul(2));
+        had = had.saturating_add(bytes);
+        goes_on
+    }
 }
 
 fn listed(session: &SessionInfo, current: Option<SessionId>) -> String {

@@ -83,6 +83,15 @@ impl Answered {
         }
     }
 
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        match &self.form {
+            Form::Stream(_, parts) => self.held + parts.output.bytes(),
+            Form::Json(_) => self.held,
+            Form::Unread | Form::GivenUp => 0,
+        }
+    }
+
     /// The answer's items as JSON, in order; none where it was no answer.
     pub fn finish(self) -> Vec<Bytes> {
         let items = match (self.dialect, self.form) {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde_json::Value;
+
 use super::anthropic_item::is_change;
 use super::conversation::{Conversation, Fields, Role};
 use super::scan::{Member, elements, kind, members, string};
@@ -174,6 +176,25 @@ pub(super) fn fold_into(conversation: &Conversation<'_>, item: usize, text: &str
     Some(Edit { span: place..place, with: with.into() })
 }
 
+/// The edits that put a block with `text` before all that message `item` says. A string becomes a block, so that the
+/// provider reads the same whether the client writes a string or blocks.
+pub(super) fn before(conversation: &Conversation<'_>, item: usize, text: &str) -> Option<Vec<Edit>> {
+    let at = conversation.items.get(item)?.span.start;
+    let raw = conversation.raw(item);
+    let content = value_of(raw, &(0..raw.len()), "content")?;
+    let (start, end) = (at + content.start, at + content.end);
+    let block = text_block(text, None);
+    let insertion = |place: usize, with: String| Edit { span: place..place, with: with.into() };
+    match kind(raw, &content) {
+        b'"' => {
+            let before = format!(r#"[{block},{{"type":"text","text":"#);
+            Some(vec![insertion(start, before), insertion(end, "}]".to_owned())])
+        }
+        b'[' if !elements(raw, content.start).ok()?.is_empty() => Some(vec![insertion(start + 1, block + ",")]),
+        _ => None,
+    }
+}
+
 /// The edits that leave out the signed thinking of item `item` (A13). A message of nothing else keeps a mark,
 /// since none may be empty (A8).
 pub(super) fn without_signed(conversation: &Conversation<'_>, item: usize) -> Vec<Edit> {
@@ -215,6 +236,20 @@ pub(super) fn drop_blocks(conversation: &Conversation<'_>) -> Option<Edit> {
     let with = format!(r#"{comma}"block_binding":{{"prefix_mismatch_behavior":"drop_block"}}"#);
     let place = span.end.checked_sub(1)?;
     Some(Edit { span: place..place, with: with.into() })
+}
+
+/// Names of the tools to which results in a message refer: those of the provider's own search, and of a client's.
+pub(super) fn referenced_tools(raw: &[u8]) -> Vec<String> {
+    // Nearly no message has any.
+    if memchr::memmem::find(raw, b"\"tool_reference\"").is_none() {
+        return Vec::new();
+    }
+    let message: Value = serde_json::from_slice(raw).unwrap_or_default();
+    let blocks = message.get("content").and_then(Value::as_array);
+    let results = blocks.into_iter().flatten().filter_map(|block| block.get("content"));
+    let parts = results.filter_map(|content| content.get("tool_references").unwrap_or(content).as_array()).flatten();
+    let references = parts.filter(|part| part.get("type").is_some_and(|form| form == "tool_reference"));
+    references.filter_map(|part| Some(part.get("tool_name")?.as_str()?.to_owned())).collect()
 }
 
 /// Stands for the content of a message that had nothing but thinking.

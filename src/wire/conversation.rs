@@ -110,8 +110,8 @@ pub enum Standing {
     Reference,
     /// It asks the provider to compact the history (R11).
     Trigger,
-    /// It sets what the model can do: where the items around it are replaced, it stays, before what stands for
-    /// them (R3, R15).
+    /// It sets what the model can do, or asked for that: where the items around it are replaced, it stays, before what
+    /// stands for them (R3, R15).
     Kept,
 }
 
@@ -228,6 +228,14 @@ impl Conversation<'_> {
         }
     }
 
+    /// Names of the tools to which the answer to a search in item `i` refers (A21); none outside Messages.
+    pub fn referenced_tools(&self, i: usize) -> Vec<String> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => Vec::new(),
+            Dialect::Messages => super::anthropic::referenced_tools(self.raw(i)),
+        }
+    }
+
     /// The chain digests of all items, in order.
     pub fn chain(&self) -> impl DoubleEndedIterator<Item = &Digest> + ExactSizeIterator {
         self.items.iter().map(|item| &item.chain)
@@ -242,6 +250,27 @@ impl Conversation<'_> {
         let calls = before.flat_map(|item| item.facts.calls.iter().rev());
         let by_id = calls.clone().find(|call| !call.id.is_empty() && call.id == id);
         by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
+    }
+
+    /// What the history begins with: the items before the first answer. None where its beginning is out of sight.
+    pub fn opening(&self) -> &[Item] {
+        if !self.superseded.is_empty() || self.sight() == Sight::Partial {
+            return &[];
+        }
+        let items = if self.settled.is_empty() { &self.items } else { &self.settled };
+        let opens = |item: &Item| {
+            let Facts { role, results, standing, .. } = &*item.facts;
+            let stands = matches!(standing, Standing::Plain | Standing::Kept);
+            stands && results.is_empty() && matches!(role, Role::User | Role::System)
+        };
+        items.get(..items.iter().take_while(|item| opens(item)).count()).unwrap_or_default()
+    }
+
+    /// Whether nothing was answered yet: a user has just begun.
+    pub fn begins(&self) -> bool {
+        let opening = self.opening();
+        let asked = opening.iter().any(|item| item.facts.role == Role::User);
+        asked && self.settled.is_empty() && opening.len() == self.items.len()
     }
 
     /// What is settled, as if it were all of a conversation.

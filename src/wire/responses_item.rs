@@ -31,7 +31,7 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     }
     let Reading { form, slots, media, .. } = reading;
     let media_bytes: usize = media.iter().map(|part| part.span.len()).sum();
-    let (role, standing) = (form.role, form.kind.standing());
+    let (role, standing) = (form.role, form.standing());
     let text_bytes = raw.len() - media_bytes;
     let signed = Vec::new();
     Ok(Facts { role, slots, calls, results, media, standing, signed, text_bytes, canonical, tokens: OnceLock::new() })
@@ -142,6 +142,14 @@ impl Form<'_> {
             (Kind::Message | Kind::Boundary | Kind::Reference | Kind::Trigger | Kind::Unknown, ..) => Role::Unknown,
         };
         Ok(Self { kind, name: name.unwrap_or_default().into(), role })
+    }
+
+    /// What a search found is defined nowhere else: without it the model's later calls would be of no tool at all.
+    fn standing(&self) -> Standing {
+        match self.name.as_ref() {
+            "tool_search_call" | "tool_search_output" => Standing::Kept,
+            _ => self.kind.standing(),
+        }
     }
 
     /// A message's content may be a string, and its type may be left out.

@@ -5,6 +5,7 @@
 //! sees none of it; the next round's request carries the calls and their results; and when the client sends the
 //! history of it all, what it never saw is put back where it was ([`Aside`]).
 
+mod answer;
 mod chat;
 mod events;
 mod messages;
@@ -12,11 +13,11 @@ mod object;
 mod responses;
 mod told;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
+use self::object::Object;
 use super::conversation::{Conversation, Dialect};
 use super::splice::Edit;
 
@@ -106,85 +107,6 @@ pub enum Form {
 /// The member of a Chat delta that holds what is said.
 const CONTENT: &str = "\"content\":";
 
-/// Most bytes that are held of one answer; one that needs more passes as it comes from there on.
-pub const MOST_HELD: usize = 4 * 1024 * 1024;
-
-/// One answer for the client, put together from the answers of its rounds.
-#[derive(Debug)]
-pub enum Answer {
-    Chat(Box<chat::Splicer>),
-    Messages(Box<messages::Splicer>),
-    Responses(Box<responses::Splicer>),
-}
-
-impl Answer {
-    /// `own`: names under which tools of the proxy's were offered.
-    pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
-        match dialect {
-            Dialect::Chat => Self::Chat(Box::new(chat::Splicer::new(form, own))),
-            Dialect::Messages => Self::Messages(Box::new(messages::Splicer::new(form, own))),
-            Dialect::Responses => Self::Responses(Box::new(responses::Splicer::new(form, own))),
-        }
-    }
-
-    /// Takes in the next piece of the current round's body, and gives what may go to the client now.
-    pub fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
-        match self {
-            Self::Chat(splicer) => splicer.push(piece),
-            Self::Messages(splicer) => splicer.push(piece),
-            Self::Responses(splicer) => splicer.push(piece),
-        }
-    }
-
-    /// The current round's body has ended, or broken off: then nothing of it may be answered, and
-    /// [`finish`](Self::finish) follows.
-    pub fn end(&mut self) -> Ending {
-        match self {
-            Self::Chat(splicer) => splicer.end(),
-            Self::Messages(splicer) => splicer.end(),
-            Self::Responses(splicer) => splicer.end(),
-        }
-    }
-
-    /// Another answer follows. What was held of the last one is dropped but for what its usage adds.
-    pub fn next_round(&mut self) {
-        match self {
-            Self::Chat(splicer) => splicer.next_round(),
-            Self::Messages(splicer) => splicer.next_round(),
-            Self::Responses(splicer) => splicer.next_round(),
-        }
-    }
-
-    /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not
-    /// [`Ending::Answered`], its calls of the proxy's own tools are left out.
-    pub fn finish(&mut self) -> Vec<Bytes> {
-        match self {
-            Self::Chat(splicer) => splicer.finish(),
-            Self::Messages(splicer) => splicer.finish(),
-            Self::Responses(splicer) => splicer.finish(),
-        }
-    }
-
-    /// A later round failed with the body `error`: the error, in this answer's own form.
-    pub fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
-        match self {
-            Self::Chat(splicer) => splicer.fail(error),
-            Self::Messages(splicer) => splicer.fail(error),
-            Self::Responses(splicer) => splicer.fail(error),
-        }
-    }
-
-    /// What the client does not see of this answer; `results`: of each round that ended with calls, in order of
-    /// the rounds. `None` where nothing is hidden.
-    pub fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
-        match self {
-            Self::Chat(splicer) => splicer.aside(results),
-            Self::Messages(splicer) => splicer.aside(results),
-            Self::Responses(splicer) => splicer.aside(results),
-        }
-    }
-}
-
 impl Conversation<'_> {
     /// Whether `count` tools may be added: the client has tools and leaves their choice to the model, wants one answer
     /// of no fixed format, and there is room (C8).
@@ -193,6 +115,30 @@ impl Conversation<'_> {
             Dialect::Chat => chat::may_offer(self, count),
             Dialect::Messages => messages::may_offer(self, count),
             Dialect::Responses => responses::may_offer(self, count),
+        }
+    }
+
+    /// Whether `count` tools that were offered before may stay, so that the prefix which the provider has cached does not
+    /// change for a turn: as [`may_offer`](Self::may_offer), but the choice may be made already. Where it names a tool
+    /// of the client's or none, the proxy's cannot be called; where it asks for any, calling the proxy's is a round like
+    /// others ([`demands_a_call`](Self::demands_a_call)).
+    pub fn may_keep(&self, count: usize) -> bool {
+        match self.dialect {
+            Dialect::Chat => chat::may_keep(self, count),
+            Dialect::Messages => messages::may_keep(self, count),
+            Dialect::Responses => responses::may_keep(self, count),
+        }
+    }
+
+    /// Whether the client wants an answer that calls a tool, whichever: one of its own.
+    pub fn demands_a_call(&self) -> bool {
+        let choice = self.fields.members.iter().find(|(key, _)| key.as_ref() == "tool_choice");
+        let Some((_, span)) = choice else { return false };
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => self.body.get(span.clone()) == Some(b"\"required\""),
+            Dialect::Messages => {
+                Object::read(self.body, span.start).is_some_and(|choice| choice.string("type") == "any")
+            }
         }
     }
 

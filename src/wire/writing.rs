@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::conversation::{Conversation, Dialect, Slot};
+use super::conversation::{Conversation, Dialect, Role, Slot};
 use super::splice::Edit;
 use super::{anthropic, openai_chat, openai_responses};
 
@@ -32,6 +32,23 @@ impl Conversation<'_> {
             Dialect::Chat => openai_chat::fold_into(self, item, text, "text"),
             Dialect::Responses => openai_responses::fold_into(self, item, text),
             Dialect::Messages => anthropic::fold_into(self, item, text),
+        }
+    }
+
+    /// The edits that put `text` before the first that the user says: into its text, which is the one place that no
+    /// upstream refuses (a second system message, D5; the client's instructions, R15; a user message before another,
+    /// D3), or in Messages as a block of its own, so that the client's block and its cache breakpoint stay as they are
+    /// however the client spells them. None where no user's message is in sight, or it is of another shape.
+    pub fn before_opening(&self, text: &str) -> Vec<Edit> {
+        if !self.settled.is_empty() {
+            return self.settled_alone().before_opening(text);
+        }
+        let Some(first) = self.opening().iter().position(|item| item.facts.role == Role::User) else {
+            return Vec::new();
+        };
+        match self.dialect {
+            Dialect::Chat | Dialect::Responses => self.fold_into(first, &format!("{text}\n\n")).into_iter().collect(),
+            Dialect::Messages => anthropic::before(self, first, text).unwrap_or_default(),
         }
     }
 
@@ -72,3 +89,7 @@ pub(super) fn inner(text: &str) -> String {
     let quoted = quoted(text);
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
+
+#[cfg(test)]
+#[path = "tests/opening.rs"]
+mod opening_tests;

@@ -12,10 +12,11 @@ import messages_session as agent
 from checks import attempt, check, conclude
 from messages_session import Session, play
 from stand import WINDOW, Provider, Proxy, write_config
-from verdict import account, compacted, dies, finished, rule_stood, unseen
+from verdict import account, compacted, dies, finished, recalled, rule_stood, unseen
 
 STEPS = 24
 THINKING = 1_024  # tokens
+EARLY = ("st002c000", "st008c000")  # steps before the first cut of a session with thinking
 
 # How a conversation is held: the call, and what it may think.
 WAYS = {
@@ -65,6 +66,9 @@ def main(folder):
     requests, total = provider.record()
     for session in planned + unforeseen:
         rule_stood(session, requests)
+    for session in planned:
+        # Signed thinking is bound to the tools before it: none is offered before a first cut leaves none.
+        recalled(session, session.model, STEPS, requests, excused=EARLY if session.thinking else ())
     unseen(planned, unforeseen, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     account(planned + unforeseen, total)

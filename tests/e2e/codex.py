@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from checks import attempt, check, conclude
-from stand import ROOT, Provider, Proxy, write_config
-from talk import FINAL, Talk
-from verdict import is_answer_to, refusals, rule_stood, unseen
+from stand import ROOT, Provider, Proxy, pointers, write_config
+from talk import FINAL, Talk, code_word
+from verdict import is_answer_to, recalled, refusals, rule_stood, unseen
 
 WINDOW = 24_576  # Codex's own instructions and tools take 8,000 of it
-STEPS = 28
+STEPS = 29  # the last answer of all repeats a code word that is out of sight
+LAST_LARGE = "st026c000"
+READER = "read_evicted"
+MAX_RESULT_CHARS = 8_000  # Codex itself cuts what is over 10,000 bytes
 PATIENCE = 90  # seconds for one run
 PROGRAMS = ROOT / "target/e2e-node/node_modules/.bin"
 NOTICE = "The earlier part of this conversation was compacted"
@@ -55,6 +58,7 @@ class Run(Talk):
             made.mkdir(parents=True)
         self.errors = []
         self.status = None
+        self.last = self.told = ""
 
     def play(self, url):
         config = CONFIG.format(model=self.model, url=url, sockets=str(self.sockets).lower())
@@ -68,6 +72,7 @@ class Run(Talk):
                 stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=PATIENCE, check=False,
             )  # fmt: skip
         self.status = done.returncode
+        self.told = done.stdout
         for line in done.stdout.splitlines():
             self.read(json.loads(line))
         self.raw += sum(len(path.read_text(encoding="utf-8")) for path in self.project.iterdir())
@@ -78,7 +83,10 @@ class Run(Talk):
             self.errors.append(event)
         if event["type"] == "item.completed":
             self.raw += len(item.get("text", "")) + len(item.get("aggregated_output", ""))
-            self.finished = self.finished or (item["type"] == "agent_message" and FINAL in item["text"])
+        if event["type"] == "item.completed" and item["type"] == "agent_message":
+            self.heard(item["text"])
+            self.last = item["text"]
+            self.finished = self.finished or FINAL in item["text"]
 
 
 def without_the_proxy(provider, folder):
@@ -100,9 +108,23 @@ def through(proxy, folder, way):
     return runs
 
 
+def read_back(run, requests):
+    """Over HTTP the model read the large outputs back by itself, to the last answer."""
+    recalled(run, run.model, STEPS, requests)
+    word = f"{LAST_LARGE}: {code_word(LAST_LARGE)}"
+    check(f"{run.model}: its last message has the code word", word in run.last, run.last)
+
+
+def pointed(run, requests):
+    """Over WebSocket no tool is offered: what was evicted can be fetched by its id."""
+    bodies = [request["body"] for request in requests if request["authorization"] == f"Bearer {run.key}"]
+    check(f"{run.model}: what was removed has a pointer", any(pointers(body) for body in bodies))
+    check(f"{run.model}: no tool was offered", not any(READER in body for body in bodies))
+
+
 def main(folder):
     provider = Provider(folder, STEPS, WINDOW)
-    write_config(folder, provider)
+    write_config(folder, provider, MAX_RESULT_CHARS)
     without_the_proxy(provider, folder)
     proxy = Proxy(folder)
     with ThreadPoolExecutor() as both:
@@ -111,6 +133,10 @@ def main(folder):
     requests, total = provider.record()
     for run in over_http:
         rule_stood(run, requests)
+    read_back(over_http[0], requests)
+    pointed(over_socket[0], requests)
+    for run in over_http + over_socket:
+        check(f"{run.model}: nothing of the proxy's tool shows in its events", run.told and READER not in run.told)
     unseen(over_http[:1], [over_http[1], over_socket[1]], requests, total)
     for run in over_http + over_socket:
         bodies = [request["body"] for request in requests if is_answer_to(run, request)]

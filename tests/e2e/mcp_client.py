@@ -28,14 +28,7 @@ TOOLS = [
     "memory_get",
     "memory_save",
 ]
-SECTIONS = f"""
-[tools]
-page_chars = {PAGE_CHARS}
-
-[sessions]
-
-[memory]
-"""
+MEMORY = "\n[memory]\n"
 
 
 answers = []  # characters of each
@@ -157,8 +150,9 @@ async def after_a_restart(proxy, folder, session, bodies):
 def main(folder):
     provider = Provider(folder, STEPS)
     write_config(folder, provider)
-    with open(folder / "proxy.toml", "a", encoding="utf-8") as config:
-        config.write(SECTIONS)
+    config = folder / "proxy.toml"
+    text = config.read_text(encoding="utf-8").replace("[tools]\n", f"[tools]\npage_chars = {PAGE_CHARS}\n")
+    config.write_text(text + MEMORY, encoding="utf-8")
     proxy = Proxy(folder)
     headers = {"x-compactproxy-session": SESSION, "x-compactproxy-agent": "e2e"}
     session = Session("recalled", "planned-recalled", extra_headers=headers)

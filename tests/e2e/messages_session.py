@@ -1,7 +1,7 @@
 """A coding agent over Messages: blocks, signed thinking, a cache mark that moves to the end with every call."""
 
 from anthropic import Anthropic, BadRequestError, DefaultHttpxClient
-from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, go_on, result
+from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, declared, go_on, result
 
 TOOLS = [{"name": TOOL, "description": DESCRIPTION, "input_schema": PARAMETERS}]
 MAX_TOKENS = 2_048
@@ -39,6 +39,8 @@ class Session(Talk):
         self.history.append({"role": "assistant", "content": content})
         text = "".join(block.text for block in message.content if block.type == "text")
         calls = [block for block in message.content if block.type == "tool_use"]
+        for call in calls:
+            declared(call.name)
         answer = [
             {"type": "tool_result", "tool_use_id": call.id, "content": result(call.id, call.input)} for call in calls
         ]

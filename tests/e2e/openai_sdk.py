@@ -13,7 +13,7 @@ import session as agent
 from checks import attempt, check, conclude
 from session import Session, play, play_async
 from stand import WINDOW, Provider, Proxy, messages, write_config
-from verdict import ACTIVATIONS, account, compacted, dies, finished, is_answer_to, rule_stood, unseen
+from verdict import ACTIVATIONS, account, compacted, dies, finished, is_answer_to, recalled, rule_stood, unseen
 
 STEPS = 36
 REPLAYED = ("checkpoint", "evicted, checkpoint")  # what is said where a checkpoint only repeats what was done before
@@ -113,6 +113,8 @@ def what_the_provider_saw(sessions, requests, total):
     for session in sessions:
         rule_stood(session, requests)
         accepted = [request for request in requests if is_answer_to(session, request)]
+        if session.model.startswith("planned"):
+            recalled(session, session.model, STEPS, requests)
         check(f"{session.model}: every answer was the provider's", len(accepted) == len(session.actions))
     unforeseen = [session for session in sessions if session.model.startswith("unforeseen")]
     unseen([session for session in sessions if session not in unforeseen], unforeseen, requests, total)

@@ -12,7 +12,7 @@ import responses_session as agent
 from checks import attempt, check, conclude
 from responses_session import Session, play
 from stand import Provider, Proxy, write_config
-from verdict import account, compacted, dies, finished, refusals, rule_stood, unseen
+from verdict import account, compacted, dies, finished, recalled, refusals, rule_stood, unseen
 
 STEPS = 24
 MODES = [("whole", agent.ask), ("streamed", agent.ask_streamed)]
@@ -68,6 +68,8 @@ def main(folder):
     for session in sessions:
         rule_stood(session, requests)
     planned, unforeseen = sessions[:2], sessions[2:]
+    for session in planned:
+        recalled(session, session.model, STEPS, requests)
     unseen(planned, unforeseen + chained, requests, total)
     check("the provider was asked for a summary", total["side_calls"] >= 1)
     for session in chained:

@@ -2,7 +2,7 @@
 provider keeps."""
 
 from openai import DefaultHttpxClient, OpenAI
-from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, go_on, result
+from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, declared, go_on, result
 
 TOOLS = [{"type": "function", "name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS, "strict": False}]
 
@@ -30,6 +30,8 @@ class Session(Talk):
         self.previous = response.id
         self.history += [as_sent(item) for item in response.output]
         calls = [item for item in response.output if item.type == "function_call"]
+        for call in calls:
+            declared(call.name)
         self.fresh = [
             {"type": "function_call_output", "call_id": call.call_id, "output": result(call.call_id, call.arguments)}
             for call in calls

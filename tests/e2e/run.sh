@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 suites=("$@")
-[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk codex mcp_client)
-limit_seconds=${COMPACTPROXY_E2E_SECONDS:-120}  # for each suite
+[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk openai_agents codex mcp_client)
+limit_seconds=${COMPACTPROXY_E2E_SECONDS:-240}  # for each suite
 build=${COMPACTPROXY_BUILD:-target/release}
 
 for program in "$build/compactproxy" target/debug/examples/strict_provider; do

@@ -1,7 +1,7 @@
 """A coding agent as most are, over Chat Completions: it keeps its whole history, sends it with every call, and runs what it is told."""
 
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
-from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, go_on, result
+from talk import DESCRIPTION, PARAMETERS, SYSTEM, TOOL, Talk, declared, go_on, result
 
 TOOLS = [{"type": "function", "function": {"name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS}}]
 
@@ -26,7 +26,8 @@ class Session(Talk):
                 for id, name, arguments in calls
             ]
         self.history.append(answer)
-        for id, _, arguments in calls:
+        for id, name, arguments in calls:
+            declared(name)
             self.history.append({"role": "tool", "tool_call_id": id, "content": result(id, arguments)})
         if self.ends_with(text, calls):
             self.history.append({"role": "user", "content": go_on(text)})

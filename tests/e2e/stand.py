@@ -45,6 +45,10 @@ max_output_chars = 1_000
 reserved_tokens = 2_000
 keep_tokens = 2_500
 
+[tools]
+
+[sessions]
+
 [[window]]
 model = "planned*"
 total = {window}
@@ -137,10 +141,10 @@ class Proxy(Program):
         self.admin = addresses["admin"]
 
 
-def write_config(folder, provider):
+def write_config(folder, provider, max_result_chars=MAX_RESULT_CHARS):
     """The configuration that all proxies of a run share, and with it their state."""
     values = {"provider": provider.address, "state": folder / "state.db", "window": provider.window}
-    text = CONFIG.format(max_result_chars=MAX_RESULT_CHARS, **values)
+    text = CONFIG.format(max_result_chars=max_result_chars, **values)
     (folder / "proxy.toml").write_text(text, encoding="utf-8")
 
 

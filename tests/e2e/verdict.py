@@ -31,9 +31,19 @@ def compacted(session, what):
     check(f"{what}: tokens were saved", counted and all(after < before for before, after in counted), str(counted))
 
 
+def recalled(session, what, steps, requests, excused=()):
+    """What was evicted was out of the model's sight, and it read it back by itself: the words that it said are those
+    that only the removed texts held."""
+    missed = session.missed(steps).keys() - set(excused)
+    check(f"{what}: every code word was read back", not missed, f"missed {missed}, had {session.code_words}")
+    rounds = sum(request["round"] for request in requests if request["authorization"] == f"Bearer {session.key}")
+    check(f"{what}: in rounds that the client did not see", rounds > 0, f"{rounds} rounds")
+
+
 def is_answer_to(session, request):
+    """Not the rounds in between."""
     mine = request["authorization"] == f"Bearer {session.key}"
-    return mine and request["origin"] == "agent" and request["verdict"] == "accepted"
+    return mine and request["origin"] == "agent" and request["verdict"] == "accepted" and not request["round"]
 
 
 def refusals(session, requests):

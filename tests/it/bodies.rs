@@ -207,7 +207,7 @@ async fn an_upstream_that_dies_never_looks_like_an_end() {
 async fn an_upstream_that_falls_silent_is_given_up() {
     let listener = Listener::bind().await;
     let proxy = start(with_upstream(config(&listener.url()), |upstream| {
-        upstream.idle_timeout = Duration::from_millis(50);
+        upstream.idle_timeout = Duration::from_secs(1);
     }));
     let (mut client, mut server) = stream(&listener, proxy.proxy_addr).await;
     server.send("5\r\nhello\r\n").await;

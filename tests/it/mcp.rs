@@ -221,6 +221,18 @@ async fn where_it_is_off_there_is_nothing() {
 }
 
 #[tokio::test]
+async fn policies_by_header_count_and_those_by_model_do_not() {
+    let policies = "[[policy]]\nmatch = { header = { name = \"x-team\", value = \"a\" } }\nmemory = {}\n\
+                    [[policy]]\nmatch = { model = \"*m*\" }\nsessions = {}\n";
+    let (_provider, proxy) = pair(Settings::default(), &format!("{SECTIONS}{policies}")).await;
+    for (headers, count) in [(&[KEY][..], 1), (&[KEY, ("x-team", "a")][..], 4)] {
+        let listed = asked(proxy.proxy_addr, headers, "tools/list", json!({})).await;
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        assert_eq!(tools.len(), count, "{listed}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_house_is_said_and_nothing_is_kept() {
     let file_of = |url: &str| {
         file(url, SECTIONS).replace("[server]", "[server]\nmax_body_bytes = 1000\nmax_buffered_bytes = 1000")

@@ -97,7 +97,7 @@ async fn the_session_is_the_same_in_every_api() {
             assert_eq!(requests.len(), session.steps.len() + 1);
             assert!(requests.iter().zip(&run.turns).all(|(request, turn)| request.usage == turn.usage));
             assert!(requests.last().unwrap().usage.cached * 2 > requests.last().unwrap().usage.prompt);
-            histories.push(client::unstamped(client::of(api), &run.history));
+            histories.push(client::said(client::of(api), &run.history));
         }
         assert_eq!(histories[0], histories[1], "{api:?}");
     }
@@ -266,6 +266,6 @@ async fn the_demo_fails_where_nothing_is_rewritten() {
     let ending = compactproxy::demo::run(&mut out, screen, Api::Chat, async |addr| Ok((addr, ()))).await.unwrap();
     let out = String::from_utf8(out).unwrap();
     assert_eq!(ending, Ending::SomeBroken, "{out}");
-    assert_eq!(out.matches("NOT SO").count(), 8, "{out}");
+    assert_eq!(out.matches("NOT SO").count(), 9, "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }

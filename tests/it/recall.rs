@@ -19,7 +19,7 @@ use crate::support::recall::{EVICTION, NEEDLE, clients, long, own, says, scripte
 use crate::support::wire::patiently;
 
 /// A conversation in which a long result with the needle in its middle has just come.
-fn asked(name: &str, stream: bool) -> Value {
+pub fn asked(name: &str, stream: bool) -> Value {
     let mut body = history(name, 0, 0);
     body["messages"].as_array_mut().unwrap().extend([call(0), result(0, &long())]);
     let tool = json!({"type": "function", "function": {"name": "execute", "parameters": {"type": "object"}}});
@@ -29,15 +29,15 @@ fn asked(name: &str, stream: bool) -> Value {
 
 /// What a client made of an answer.
 #[derive(Debug, Default, PartialEq)]
-struct Had {
-    text: String,
-    thoughts: String,
-    calls: Vec<(String, String, String)>,
-    reason: String,
-    usage: Value,
+pub struct Had {
+    pub text: String,
+    pub thoughts: String,
+    pub calls: Vec<(String, String, String)>,
+    pub reason: String,
+    pub usage: Value,
 }
 
-fn read(answer: &Answered) -> Had {
+pub fn read(answer: &Answered) -> Had {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(!answer.text().contains("read_evicted"), "{}", answer.text());
     let mut had = Had::default();
@@ -73,7 +73,7 @@ fn read(answer: &Answered) -> Had {
 }
 
 /// The history of a client that had this, with results, up to a question.
-fn went_on(body: &Value, had: &Had) -> Value {
+pub fn went_on(body: &Value, had: &Had) -> Value {
     let mut body = body.clone();
     let mut answer = json!({"role": "assistant", "content": had.text});
     if !had.calls.is_empty() {

@@ -21,6 +21,10 @@ fn asked(name: &str, stream: bool) -> Value {
 
 /// Sends a body as clients write it: the role comes first.
 async fn ask(proxy: &Served, body: &Value) -> Answered {
+    ask_at(proxy, "messages", body).await
+}
+
+async fn ask_at(proxy: &Served, path: &str, body: &Value) -> Answered {
     let mut fields = body.clone();
     let messages = fields["messages"].take();
     fields.as_object_mut().unwrap().remove("messages");
@@ -28,7 +32,7 @@ async fn ask(proxy: &Served, body: &Value) -> Answered {
     let messages: Vec<String> =
         messages.map(|said| format!(r#"{{"role":{},"content":{}}}"#, said["role"], said["content"])).collect();
     let body = format!(r#"{{"messages":[{}],{}"#, messages.join(","), &fields.to_string()[1..]);
-    let url = format!("http://{}/v1/messages", proxy.proxy_addr);
+    let url = format!("http://{}/v1/{path}", proxy.proxy_addr);
     whole(send_to(&url, &[("x-api-key", "k")], body.into()).await.unwrap()).await
 }
 
@@ -118,6 +122,11 @@ async fn alone(text: &'static str, fields: Value, stream: bool) {
         assert!(pair[1].starts_with(&pair[0]), "{}\n{}", pair[0], pair[1]);
     }
     assert!(seen[2].contains("own_1") && seen[2].contains(NEEDLE));
+    // A count has what was put back, and the tools.
+    ask_at(&proxy, "messages/count_tokens", &went_on(&body, &content)).await;
+    let counted = provider.requests().pop().unwrap();
+    assert!(counted.target.ends_with("count_tokens"));
+    assert_eq!(counted.body, attempts(&provider).pop().unwrap().body);
 }
 
 #[tokio::test]

@@ -292,13 +292,17 @@ async fn a_warm_cache_is_used() {
         let mut body = with(&history("a", 4, 1_500), json!({"tools": [tool], "tool_choice": "auto", "temperature": 0}));
         let mut turn = 4;
         while side_calls(&provider).is_empty() {
-            assert!(turn < 20, "the trigger is never reached");
+            assert!(turn < 30, "the trigger is never reached");
             let headers = [("authorization", "Bearer k"), ("accept-encoding", "gzip")];
             let answer = post_with(proxy.proxy_addr, &headers, body.to_string().into()).await;
             assert_eq!((answer.status, answer.header("content-encoding") == "gzip"), (200, encoding == Encoding::Gzip));
             let messages = body["messages"].as_array_mut().unwrap();
-            messages.extend([call(turn), result(turn, &words(turn as u64 + 90, 2_000))]);
+            messages.extend([call(turn), result(turn, &words(turn as u64 + 90, 500))]);
             turn += 1;
+            // The summary was begun, short of the trigger (13,333): nothing else is sent before it is asked for.
+            if attempts(&provider).pop().unwrap().usage.prompt > 12_000 {
+                side_call_seen(&provider, 1).await;
+            }
         }
         let asked = side_calls(&provider).remove(0).json();
         assert_eq!((&asked["tools"], &asked["tool_choice"]), (&json!([tool]), &json!("auto")));

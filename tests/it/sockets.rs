@@ -417,7 +417,7 @@ async fn a_drain_closes_a_socket_behind_the_response_that_is_on_its_way() {
 /// The upstream's idle timeout is that of its sockets; a ping is a sign of life.
 #[tokio::test]
 async fn a_silent_socket_is_closed_and_a_ping_is_no_silence() {
-    let idle = Duration::from_secs(1);
+    let idle = Duration::from_secs(2);
     let short = |config: &mut Config| {
         let upstream = std::sync::Arc::make_mut(&mut config.upstreams[0]);
         upstream.idle_timeout = idle;

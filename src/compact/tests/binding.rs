@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::rows::{Change, Head, Level, Replacement};
+use super::{Checkpoint, leaves_none};
 use crate::compact::budget::Window;
 use crate::compact::model::strategies;
 use crate::compact::model::world::{Provider, Tells, Turn, World};
@@ -250,6 +252,27 @@ fn a_message_behind_results_begins_no_turn() {
     let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
     let turns: Vec<_> = (0..=8).map(|upto| conversation.turn(upto)).collect();
     assert_eq!(turns, [None, Some(0), Some(1), Some(1), Some(1), Some(1), Some(1), Some(6), Some(6)]);
+}
+
+/// Tools may be added where no signed block is sent.
+#[test]
+fn a_cut_leaves_no_signed_block_only_where_it_begins_before_the_first() {
+    let said = |text: &str| json!({"role": "user", "content": text});
+    let thought = json!([{"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "text", "text": "a"}]);
+    let thought = json!({"role": "assistant", "content": thought});
+    let messages = [said("x"), thought.clone(), said("y"), said("z"), thought, said("q"), said("r")];
+    let body = json!({"model": "m", "messages": messages}).to_string();
+    let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let cut = |covers: usize, upto: Option<usize>, edited: &[usize]| {
+        let head = upto.map(|upto| Head { upto, text: String::new(), summary: String::new(), offloaded: Vec::new() });
+        let edits = edited.iter().map(|item| (*item, Replacement { slot: 0, text: String::new() })).collect();
+        leaves_none(&conversation, &Checkpoint { level: Level::Trim, covers, head, edits, tokens: Change::default() })
+    };
+    assert!(cut(7, Some(7), &[]), "all is replaced");
+    assert!(cut(7, None, &[0]), "all thinking is left out");
+    assert!(!cut(7, None, &[2]), "what stands before the first change stays");
+    assert!(!cut(4, Some(3), &[]), "what follows the history that it speaks for stays");
+    assert!(cut(6, Some(3), &[]), "the rest belongs to a turn that is over");
 }
 
 /// The ways of the property are taken: it would hold for a proxy that does nothing.

@@ -288,3 +288,28 @@ fn a_result_that_only_mentions_an_answer_is_none() {
         assert!(of(&asked, PinKind::Permission)[0].starts_with("- approved"), "{approval}");
     }
 }
+
+/// In Messages what a search found is where its answer refers to it.
+#[test]
+fn tools_that_a_search_found_are_named() {
+    let reference = |name: &str| serde_json::json!({"type": "tool_reference", "tool_name": name});
+    let body = serde_json::json!({"model": "m", "max_tokens": 9, "messages": [
+        {"role": "user", "content": "Say \"tool_reference\"."},
+        {"role": "assistant", "content": [
+            {"type": "server_tool_use", "id": "srv_1", "name": "tool_search_tool_bm25", "input": {}},
+            {"type": "tool_search_tool_result", "tool_use_id": "srv_1", "content":
+                {"type": "tool_search_tool_search_result", "tool_references": [reference("deploy"), reference("undo")]}},
+            {"type": "tool_use", "id": "t", "name": "find", "input": {}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t", "content": [reference("deploy"), reference("status")]},
+        ]},
+        {"role": "assistant", "content": "Done."},
+    ]})
+    .to_string();
+    let memo = crate::wire::memo::Memo::new(0);
+    let conversation = crate::wire::read(crate::wire::Dialect::Messages, body.as_bytes(), &memo, [0; 16]).unwrap();
+    let found = pins(&conversation, 20_000, &KEY).pins;
+    assert_eq!(found, [Pin { kind: PinKind::Tools, text: "deploy, undo, status".into() }]);
+    assert_eq!(pinned_items(&conversation), HashSet::new());
+}

@@ -103,6 +103,10 @@ impl Client for Messages {
     fn stamps(&self) -> &'static [&'static str] {
         &["signature"]
     }
+
+    fn thought(&self) -> Option<&'static str> {
+        Some("thinking")
+    }
 }
 
 fn breakpoint() -> Value {

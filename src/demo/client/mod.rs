@@ -9,7 +9,7 @@ use http::{HeaderName, header};
 use serde_json::Value;
 
 use super::answer::{ToolCall, Usage};
-use super::request::Api;
+use super::request::{Api, kind};
 use super::session::Session;
 
 /// A request to be written.
@@ -86,6 +86,11 @@ pub trait Client: Sync {
     fn stamps(&self) -> &'static [&'static str] {
         &[]
     }
+
+    /// The type of items or blocks that hold what the model thought.
+    fn thought(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// The client for an API.
@@ -97,19 +102,28 @@ pub fn of(api: Api) -> &'static dyn Client {
     }
 }
 
-/// A history without what a provider makes anew for every answer.
-pub fn unstamped(client: &dyn Client, history: &[String]) -> Vec<Value> {
+/// What was said, called and returned in a history: without what a provider makes anew for every answer, and without
+/// what the model thought.
+pub fn said(client: &dyn Client, history: &[String]) -> Vec<Value> {
     let items = history.iter().filter_map(|item| serde_json::from_str(item).ok());
-    items.map(|item| without(item, client.stamps())).collect()
+    let items = items.filter(|item| !is_thought(client, item));
+    items.map(|item| without(item, client)).collect()
 }
 
-fn without(mut value: Value, keys: &[&str]) -> Value {
+fn is_thought(client: &dyn Client, value: &Value) -> bool {
+    client.thought().is_some_and(|thought| kind(value) == thought)
+}
+
+fn without(mut value: Value, client: &dyn Client) -> Value {
     match &mut value {
         Value::Object(members) => {
-            members.retain(|key, _| !keys.contains(&key.as_str()));
-            members.values_mut().for_each(|value| *value = without(value.take(), keys));
+            members.retain(|key, _| !client.stamps().contains(&key.as_str()));
+            members.values_mut().for_each(|value| *value = without(value.take(), client));
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| *value = without(value.take(), keys)),
+        Value::Array(values) => {
+            values.retain(|value| !is_thought(client, value));
+            values.iter_mut().for_each(|value| *value = without(value.take(), client));
+        }
         _ => {}
     }
     value

@@ -72,13 +72,30 @@ impl Client for Responses {
                 let (tool, arguments) = (text(item, "name").to_owned(), text(item, "arguments").to_owned());
                 vec![Part::Call { id, tool, arguments }]
             }
-            "function_call_output" => vec![Part::Result { id, text: text(item, "output").to_owned() }],
+            "custom_tool_call" => {
+                let (tool, arguments) = (text(item, "name").to_owned(), text(item, "input").to_owned());
+                vec![Part::Call { id, tool, arguments }]
+            }
+            "function_call_output" | "custom_tool_call_output" => vec![Part::Result { id, text: output(item) }],
             _ => Vec::new(),
         }
     }
 
     fn stamps(&self) -> &'static [&'static str] {
         &["id", "encrypted_content"]
+    }
+
+    fn thought(&self) -> Option<&'static str> {
+        Some("reasoning")
+    }
+}
+
+/// A result's text: its string, or its parts one after the other.
+fn output(item: &Value) -> String {
+    match item.get("output") {
+        Some(Value::String(text)) => text.clone(),
+        Some(parts) => elements(parts).iter().map(|part| text(part, "text")).collect::<Vec<_>>().join("\n"),
+        None => String::new(),
     }
 }
 

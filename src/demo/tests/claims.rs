@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
 use super::super::agent::{ACTION_HEADER, Death};
@@ -7,7 +8,7 @@ use super::*;
 fn evidence() -> Evidence {
     let mut headers = HeaderMap::new();
     headers.insert(ACTION_HEADER, HeaderValue::from_static("evicted, truncated, summarized, recovered"));
-    let turn = Turn { request_bytes: 1, messages: 1, headers, usage: Usage::default() };
+    let turn = Turn { request_bytes: 1, messages: 1, headers, usage: Usage::default(), answer: Bytes::new() };
     let events = vec![
         Event::Evicted { tool: "execute".to_owned(), before: 9, after: 1 },
         Event::Truncated { calls: 1, before: 9, after: 1 },
@@ -28,6 +29,15 @@ fn evidence() -> Evidence {
         violations: Vec::new(),
         without_rule: 0,
         read_back: ReadBack::Text { pointer: String::new(), same: true, bytes: 1 },
+        recalled: Some(Recalled {
+            call: 21,
+            rounds: 2,
+            id: "0".repeat(32),
+            bytes: 9,
+            page: 3,
+            told: true,
+            unseen: true,
+        }),
         shrunk: None,
         elapsed: Duration::from_secs(1),
     }
@@ -46,7 +56,7 @@ type Spoil = fn(&mut Evidence);
 
 #[test]
 fn each_claim_falls_with_what_it_rests_on() {
-    let spoilers: [(Spoil, usize); 15] = [
+    let spoilers: [(Spoil, usize); 19] = [
         (|e| e.direct = Outcome::Finished, 1),
         (|e| e.same_history = false, 1),
         (|e| e.violations.push(super::super::rules::unreadable()), 1),
@@ -54,6 +64,10 @@ fn each_claim_falls_with_what_it_rests_on() {
         (|e| e.read_back = ReadBack::NoPointer, 1),
         (|e| e.read_back = ReadBack::Failed(String::new()), 1),
         (|e| e.read_back = ReadBack::Text { pointer: String::new(), same: false, bytes: 1 }, 1),
+        (|e| e.recalled = None, 1),
+        (|e| e.recalled.as_mut().unwrap().rounds = 1, 1),
+        (|e| e.recalled.as_mut().unwrap().told = false, 1),
+        (|e| e.recalled.as_mut().unwrap().unseen = false, 1),
         (|e| e.proxied.cached = 299, 1),
         (|e| e.proxied.output = 1_000, 1),
         (|e| e.elapsed = TIME, 1),

@@ -53,7 +53,7 @@ fn answers_are_read_alike_in_a_stream_and_whole() {
         let whole = of(api).read_whole(&whole(api, &answer())).unwrap();
         assert_eq!(streamed.calls, answer().calls, "{api:?}");
         assert_eq!(streamed.usage, Usage { prompt: 9, cached: 4, written: 0, completion: 3 }, "{api:?}");
-        let stamped = |heard: &Heard| heard.items.iter().map(|item| without(item.clone(), of(api).stamps())).collect();
+        let stamped = |heard: &Heard| heard.items.iter().map(|item| without(item.clone(), of(api))).collect();
         let (streamed, whole): (Vec<Value>, Vec<Value>) = (stamped(&streamed), stamped(&whole));
         assert_eq!(streamed, whole, "{api:?}");
     }
@@ -122,9 +122,18 @@ fn the_history_keeps_its_bytes_but_for_the_moving_breakpoint() {
 
 #[test]
 fn stamps_are_left_out_at_any_depth() {
-    let item = r#"{"content":[{"signature":"s","thinking":"t"}],"id":"i"}"#.to_owned();
-    let left = |api| unstamped(of(api), std::slice::from_ref(&item))[0].to_string();
+    let item = r#"{"content":[{"signature":"s","text":"t"}],"id":"i"}"#.to_owned();
+    let left = |api| said(of(api), std::slice::from_ref(&item))[0].to_string();
     assert_eq!(left(Api::Chat), item);
-    assert_eq!(left(Api::Messages), r#"{"content":[{"thinking":"t"}],"id":"i"}"#);
-    assert_eq!(left(Api::Responses), r#"{"content":[{"signature":"s","thinking":"t"}]}"#);
+    assert_eq!(left(Api::Messages), r#"{"content":[{"text":"t"}],"id":"i"}"#);
+    assert_eq!(left(Api::Responses), r#"{"content":[{"signature":"s","text":"t"}]}"#);
+}
+
+#[test]
+fn what_the_model_thought_is_not_what_was_said() {
+    let block = r#"{"content":[{"text":"t","type":"text"},{"thinking":"t","type":"thinking"}]}"#.to_owned();
+    assert_eq!(said(of(Api::Messages), &[block])[0].to_string(), r#"{"content":[{"text":"t","type":"text"}]}"#);
+    let item = r#"{"type":"reasoning"}"#.to_owned();
+    assert!(said(of(Api::Responses), std::slice::from_ref(&item)).is_empty());
+    assert_eq!(said(of(Api::Chat), &[item]).len(), 1);
 }

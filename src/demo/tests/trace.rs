@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::agent::{Outcome, Turn};
 use super::super::answer::Usage;
 use super::super::client;
-use super::super::request::Api;
+use super::super::request::{Api, STEP_HEADER};
 use super::*;
 
 fn call(id: &str, arguments: &str) -> Value {
@@ -36,6 +36,7 @@ fn run() -> Run {
         messages,
         headers: HeaderMap::new(),
         usage: Usage::default(),
+        answer: Bytes::new(),
     });
     Run { turns: turns.to_vec(), outcome: Outcome::Finished, history: history().iter().map(Value::to_string).collect() }
 }

@@ -1,18 +1,10 @@
 //! Where an answer goes, piece by piece.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
-use http::Response;
-use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-use super::super::holding::Held;
-use super::super::observe::Watch;
 use super::super::relay::RelayError;
-use super::{Call, End};
 use crate::wire::Dialect;
-use crate::wire::rounds::MOST_HELD;
 
 /// Where the answer goes.
 pub(super) enum Sink {
@@ -22,10 +14,7 @@ pub(super) enum Sink {
         shown: bool,
         dialect: Dialect,
     },
-    Whole {
-        pieces: Vec<Bytes>,
-        bytes: usize,
-    },
+    Whole(Vec<Bytes>),
 }
 
 impl Sink {
@@ -36,12 +25,21 @@ impl Sink {
                 *shown |= !dialect.opens(&piece);
                 piece.is_empty() || pieces.send(Ok(piece)).await.is_ok()
             }
-            Self::Whole { pieces, bytes } => {
-                *bytes += piece.len();
+            Self::Whole(pieces) => {
                 pieces.push(piece);
                 true
             }
         }
+    }
+
+    /// Hands pieces on, as [`give`](Self::give).
+    pub(super) async fn give_all(&mut self, pieces: Vec<Bytes>) -> bool {
+        for piece in pieces {
+            if !self.give(piece).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Whether the client has seen something.
@@ -49,17 +47,11 @@ impl Sink {
         matches!(self, Self::Stream { shown: true, .. })
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Whole { bytes, .. } if *bytes > MOST_HELD)
-    }
-
-    /// An answer of which the beginning is here, to be relayed as it comes.
-    pub(super) fn rest(&mut self, answer: Response<Incoming>, more: VecDeque<Bytes>, watch: Option<Box<Watch>>) -> End {
-        let mut held = Held::untouched(answer);
-        if let Self::Whole { pieces, .. } = self {
-            held.pieces = std::mem::take(pieces).into();
+    /// What was gathered of a whole answer.
+    pub(super) fn taken(&mut self) -> Vec<Bytes> {
+        match self {
+            Self::Stream { .. } => Vec::new(),
+            Self::Whole(pieces) => std::mem::take(pieces),
         }
-        held.pieces.extend(more);
-        End::Relay(Box::new(Call { held, watch }))
     }
 }

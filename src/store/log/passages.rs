@@ -4,14 +4,14 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::words::{runs, tokens};
 use crate::compact::excerpt::split_at_char;
+use crate::memory::words::{Kind, Run, runs, tokens};
 
 /// Bytes of a passage.
-const BYTES: usize = 4_000;
+pub(super) const BYTES: usize = 4_000;
 /// Bytes that two passages share, so that what stands at a seam is found.
-const OVERLAP: usize = 240;
-/// Passages of one message: its first 15 million bytes are indexed.
+pub(super) const OVERLAP: usize = 240;
+/// Passages of one message: its first 14 million bytes are indexed ([`MAX_INDEXED`](super::MAX_INDEXED)).
 pub(in crate::store) const MOST: usize = 4_096;
 /// Characters of a snippet, and how many of them stand before the hit.
 const SNIPPET: usize = 320;
@@ -93,7 +93,6 @@ const MAX_TERMS: usize = 32;
 impl Asked {
     /// Reads a query. Empty where it holds no word.
     pub(in crate::store) fn of(query: &str) -> Self {
-        use super::words::{Kind, Run};
         let mut asked = Self { literal: flat(query), ..Self::default() };
         runs(query, |_, run| {
             if asked.terms.len() >= MAX_TERMS {
@@ -104,7 +103,7 @@ impl Asked {
             asked.phrase.extend(words.iter().cloned());
             asked.tokens.extend(words.iter().chain(&parts).cloned());
             asked.terms.push(match run {
-                Run::Cjk(_) => vec![words],
+                Run::Unspaced(_) => vec![words],
                 Run::Name { parts, spelt } if parts.len() > 1 => vec![words, vec![spelt], parts],
                 Run::Name { .. } => vec![words],
             });
@@ -137,6 +136,15 @@ mod tests {
         let snippet = snippet(passage, &wanted);
         assert!(snippet.contains("the needle lies here") && snippet.starts_with('…') && snippet.ends_with('…'));
         assert!(snippet.chars().count() <= SNIPPET + 2);
+    }
+
+    #[test]
+    fn of_a_very_long_text_a_stated_part_is_indexed() {
+        let text = "some words of no matter\n".repeat((20 << 20) / 24);
+        let passages = passages(&text);
+        let end = passages.last().unwrap().end;
+        assert!(passages.len() == MOST && end >= super::super::MAX_INDEXED && end < text.len(), "{end}");
+        assert!(passages.iter().all(|place| place.len() <= BYTES + OVERLAP));
     }
 
     #[test]

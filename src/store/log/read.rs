@@ -1,122 +1,22 @@
-//! Reading the log, on a connection of its own: lists and pages. No query looks beyond its tenant and scope.
+//! Reading the log: single messages and pages of them. No query looks beyond its tenant and scope.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{QueryBuilder, Row as _, Sqlite};
-use tokio::sync::{mpsc, oneshot};
 
-use super::search::search;
+use super::queries::{Failed, Patience};
 use super::write::{dialect_of, role_of};
-use super::{HistoryPage, Hit, Logged, MAX_PAGE, MAX_PAGE_BYTES, MAX_SESSIONS, Scope, Search, SessionId, SessionInfo};
-use crate::store::reader::Reader;
+use super::{HistoryPage, Logged, MAX_PAGE, MAX_PAGE_BYTES, Room, Scope, SessionId};
+use crate::store::Tenant;
 use crate::store::texts::unpack;
-use crate::store::{ReadError, Tenant};
 use crate::wire::Digest;
 
 /// Digests in one query.
 const DIGESTS_PER_QUERY: usize = 500;
 
-type Reply<T> = oneshot::Sender<Result<T, ReadError>>;
-
-/// One question; whoever asked may have gone. `tenant`: `None` for the operator, who sees all.
-pub(in crate::store) enum LogQuery {
-    /// Which of these messages are written.
-    Stored {
-        tenant: Tenant,
-        session: SessionId,
-        digests: Vec<Digest>,
-        reply: Reply<HashSet<Digest>>,
-    },
-    Sessions {
-        tenant: Option<Tenant>,
-        scope: Scope,
-        reply: Reply<Vec<SessionInfo>>,
-    },
-    History {
-        tenant: Option<Tenant>,
-        scope: Scope,
-        session: Option<SessionId>,
-        page: HistoryPage,
-        reply: Reply<Option<Vec<Logged>>>,
-    },
-    Written {
-        session: SessionId,
-        after: i64,
-        reply: Reply<(Vec<Logged>, i64)>,
-    },
-    Search {
-        tenant: Option<Tenant>,
-        scope: Scope,
-        search: Search,
-        reply: Reply<Vec<Hit>>,
-    },
-}
-
-/// A reader that knows the log.
-pub(in crate::store) struct LogReader(pub Reader);
-
-/// Why a query has no answer.
-#[derive(Debug)]
-pub(super) enum Failed {
-    Database(sqlx::Error),
-    Damaged,
-}
-
-impl From<sqlx::Error> for Failed {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Database(error)
-    }
-}
-
-impl LogReader {
-    /// Answers until nobody can ask any more.
-    pub(in crate::store) async fn run(mut self, mut queries: mpsc::Receiver<LogQuery>) {
-        while let Some(query) = queries.recv().await {
-            match query {
-                LogQuery::Stored { tenant, session, digests, reply } if !reply.is_closed() => {
-                    let _ = reply.send(self.with(async |db| stored(db, (&tenant, &session), &digests).await).await);
-                }
-                LogQuery::Sessions { tenant, scope, reply } if !reply.is_closed() => {
-                    let _ = reply.send(self.with(async |db| sessions(db, tenant.as_ref(), &scope).await).await);
-                }
-                LogQuery::History { tenant, scope, session, page, reply } if !reply.is_closed() => {
-                    let asked = (tenant.as_ref(), &scope, session);
-                    let _ = reply.send(self.with(async |db| history(db, asked, page).await).await);
-                }
-                LogQuery::Search { tenant, scope, search: asked, reply } if !reply.is_closed() => {
-                    let _ = reply.send(self.with(async |db| search(db, (tenant.as_ref(), &scope), &asked).await).await);
-                }
-                LogQuery::Written { session, after, reply } if !reply.is_closed() => {
-                    let _ = reply.send(self.with(async |db| written(db, session, after).await).await);
-                }
-                _ => {}
-            }
-        }
-    }
-
-    async fn with<T>(
-        &mut self,
-        query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, Failed>,
-    ) -> Result<T, ReadError> {
-        let answer = match self.0.db().await {
-            Ok(db) => query(db).await,
-            Err(error) => Err(error.into()),
-        };
-        answer.map_err(|failed| match failed {
-            Failed::Damaged => ReadError::Damaged,
-            Failed::Database(error) => {
-                // The log says nothing of the store's health.
-                tracing::debug!(%error, "log not read");
-                self.0.let_go();
-                ReadError::Unavailable
-            }
-        })
-    }
-}
-
-async fn stored(
+pub(super) async fn stored(
     db: &mut SqliteConnection,
     (tenant, session): (&Tenant, &SessionId),
     digests: &[Digest],
@@ -185,75 +85,11 @@ pub(super) async fn in_scope(
     }
 }
 
-async fn sessions(
-    db: &mut SqliteConnection,
-    tenant: Option<&Tenant>,
-    scope: &Scope,
-) -> Result<Vec<SessionInfo>, Failed> {
-    let columns = "SELECT id, tenant, session, agent, title, first_used, last_used, messages, tokens, bytes FROM logs ";
-    let mut query = QueryBuilder::<Sqlite>::new(columns);
-    query.push("WHERE messages > 0");
-    if let Some(tenant) = tenant {
-        query.push(" AND tenant = ").push_bind(tenant.0.to_vec());
-    }
-    match scope {
-        Scope::Conversation { session, .. } => query.push(" AND session = ").push_bind(session.0.to_vec()),
-        Scope::Agent(agent) => {
-            query.push(" AND id IN (SELECT log FROM log_agents WHERE agent = ").push_bind(agent.to_string()).push(")")
-        }
-        Scope::Tenant => &mut query,
-    };
-    query.push(" ORDER BY last_used DESC, id DESC LIMIT ").push_bind(i64::try_from(MAX_SESSIONS).unwrap_or(i64::MAX));
-    let mut sessions = Vec::new();
-    for row in query.build().persistent(false).fetch_all(&mut *db).await? {
-        sessions.extend(info(&row)?);
-    }
-    if let (Scope::Conversation { chain: Some(chain), .. }, Some(mut own)) = (scope, sessions.first().cloned()) {
-        let log = log_of(db, tenant, &own.id).await?;
-        let visible = match log {
-            Some(log) => ids(db, log, chain).await?,
-            None => Vec::new(),
-        };
-        // Nothing of who else began with the same words: neither how much that is, nor when it was, nor its title.
-        (own.messages, own.tokens, own.bytes) = (0, 0, 0);
-        own.title.clear();
-        for (id, _) in &visible {
-            let query = sqlx::query("SELECT time, tokens, length FROM log_messages WHERE id = ?").bind(id);
-            let row = query.fetch_one(&mut *db).await?;
-            let time = row.try_get(0)?;
-            (own.first, own.last) = match own.messages {
-                0 => (time, time),
-                _ => (own.first.min(time), own.last.max(time)),
-            };
-            own.messages += 1;
-            own.tokens += unsigned(row.try_get::<Option<i64>, _>(1)?.unwrap_or(0));
-            own.bytes += unsigned(row.try_get(2)?);
-        }
-        return Ok(if own.messages == 0 { Vec::new() } else { vec![own] });
-    }
-    Ok(sessions)
-}
-
-fn info(row: &SqliteRow) -> Result<Option<SessionInfo>, sqlx::Error> {
-    let ids = row.try_get::<&[u8], _>(1)?.try_into().ok().zip(row.try_get::<&[u8], _>(2)?.try_into().ok());
-    let Some((tenant, id)) = ids else { return Ok(None) };
-    Ok(Some(SessionInfo {
-        tenant: Tenant(tenant),
-        id: SessionId(id),
-        agent: row.try_get::<&str, _>(3)?.into(),
-        title: row.try_get(4)?,
-        first: row.try_get(5)?,
-        last: row.try_get(6)?,
-        messages: unsigned(row.try_get(7)?),
-        tokens: unsigned(row.try_get(8)?),
-        bytes: unsigned(row.try_get(9)?),
-    }))
-}
-
-async fn history(
+pub(super) async fn history(
     db: &mut SqliteConnection,
     (tenant, scope, session): (Option<&Tenant>, &Scope, Option<SessionId>),
     page: HistoryPage,
+    (patience, room): (Patience<'_>, &mut Room),
 ) -> Result<Option<Vec<Logged>>, Failed> {
     let Some(log) = in_scope(db, (tenant, scope), session).await? else { return Ok(None) };
     let last = page.last.min(MAX_PAGE);
@@ -272,12 +108,19 @@ async fn history(
     };
     let (mut messages, mut bytes) = (Vec::new(), 0);
     for id in ids {
+        patience.lasts()?;
+        let length = length(db, id).await?;
         if bytes >= MAX_PAGE_BYTES {
             break;
         }
-        let message = logged(db, id).await?;
-        bytes += message.json.len();
-        messages.push(message);
+        if !room(length) {
+            if messages.is_empty() {
+                return Err(Failed::NoRoom);
+            }
+            break;
+        }
+        messages.push(logged(db, id).await?);
+        bytes += length;
     }
     messages.reverse();
     if let Scope::Agent(agent) = scope {
@@ -286,7 +129,11 @@ async fn history(
     Ok(Some(messages))
 }
 
-async fn written(db: &mut SqliteConnection, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), Failed> {
+pub(super) async fn written(
+    db: &mut SqliteConnection,
+    session: SessionId,
+    after: i64,
+) -> Result<(Vec<Logged>, i64), Failed> {
     let Some(log) = log_of(db, None, &session).await? else { return Ok((Vec::new(), after)) };
     let query = "SELECT id FROM log_messages WHERE log = ? AND whole = 1 AND id > ? ORDER BY id LIMIT ?";
     let query = sqlx::query(query).bind(log).bind(after).bind(i64::try_from(MAX_PAGE).unwrap_or(i64::MAX));
@@ -330,6 +177,13 @@ async fn branch(
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
+/// Bytes of a message's JSON.
+async fn length(db: &mut SqliteConnection, id: i64) -> Result<usize, Failed> {
+    let row = sqlx::query("SELECT length FROM log_messages WHERE id = ?").bind(id).fetch_optional(db).await?;
+    let length: i64 = row.ok_or(Failed::Damaged)?.try_get(0)?;
+    usize::try_from(length).map_err(|_| Failed::Damaged)
+}
+
 /// One message, complete.
 pub(super) async fn logged(db: &mut SqliteConnection, id: i64) -> Result<Logged, Failed> {
     let query = "SELECT digest, parent, number, role, agent, time, tokens, dialect, after IS NOT NULL, length \
@@ -370,10 +224,6 @@ async fn json(db: &mut SqliteConnection, id: i64, length: i64) -> Result<String,
 
 pub(super) fn digest(row: &SqliteRow, column: usize) -> Result<Option<Digest>, sqlx::Error> {
     Ok(row.try_get::<Option<&[u8]>, _>(column)?.and_then(|bytes| bytes.try_into().ok()))
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 /// An agent's name, shared.

@@ -7,10 +7,11 @@ use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
 
 use super::passages::{Asked, passages, snippet};
-use super::read::{Failed, agent, digest, ids, in_scope, log_of, logged};
-use super::scribe::{agent_mark, tag};
+use super::pieces::{agent_mark, tag};
+use super::queries::{Failed, Patience};
+use super::read::{agent, digest, ids, in_scope, log_of, logged};
 use super::write::{of_passage, role_of};
-use super::{Hit, MAX_HITS, MAX_QUERY, Scope, Search, SessionId};
+use super::{Hit, Hits, MAX_HITS, MAX_QUERY, Scope, Search, SessionId};
 use crate::store::Tenant;
 use crate::wire::plain::plain;
 
@@ -38,23 +39,48 @@ struct Found {
     score: f64,
 }
 
+/// What is looked for, and how long.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    asked: &'a Asked,
+    max: usize,
+    patience: Patience<'a>,
+}
+
+/// # Errors
+/// [`Failed::Late`] if the time was up before anything was found.
 pub(super) async fn search(
     db: &mut SqliteConnection,
     (tenant, scope): (Option<&Tenant>, &Scope),
     search: &Search,
-) -> Result<Vec<Hit>, Failed> {
+    patience: Patience<'_>,
+) -> Result<Hits, Failed> {
     let query = search.query.get(..floor(&search.query, MAX_QUERY)).unwrap_or_default();
     let (asked, max) = (Asked::of(query), search.max.min(MAX_HITS));
     if asked.terms.is_empty() || max == 0 {
-        return Ok(Vec::new());
+        return Ok(Hits::default());
     }
-    let mut hits: Vec<(f64, Hit)> = Vec::new();
+    let task = Task { asked: &asked, max, patience };
+    let mut found: Vec<(f64, Hit)> = Vec::new();
+    let mut cut_short = false;
     for tenant in tenants(db, tenant).await? {
         let Some(place) = place(db, tenant, scope, search.session).await? else { continue };
-        hits.extend(search_in(db, &place, &asked, max).await?);
+        let mut hits = Vec::new();
+        match search_in(db, &place, task, &mut hits).await {
+            Ok(()) => {}
+            Err(Failed::Late) => cut_short = true,
+            Err(error) => return Err(error),
+        }
+        found.extend(hits);
+        if cut_short {
+            break;
+        }
     }
-    hits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    Ok(hits.into_iter().map(|(_, hit)| hit).take(max).collect())
+    if cut_short && found.is_empty() {
+        return Err(Failed::Late);
+    }
+    found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    Ok(Hits { best: found.into_iter().map(|(_, hit)| hit).take(max).collect(), cut_short })
 }
 
 /// The tenant, or for the operator all.
@@ -96,13 +122,14 @@ async fn place(
     Ok(Some(place))
 }
 
+/// Finds until there is enough or the time is up; what was found until then is in `hits`.
 async fn search_in(
     db: &mut SqliteConnection,
     place: &Place,
-    asked: &Asked,
-    max: usize,
-) -> Result<Vec<(f64, Hit)>, Failed> {
-    let mut hits = Vec::new();
+    task: Task<'_>,
+    hits: &mut Vec<(f64, Hit)>,
+) -> Result<(), Failed> {
+    let Task { asked, max, patience } = task;
     let mut seen = HashSet::new();
     // The words as they were typed come first, then what has all of them, then what has some.
     let several = asked.terms.len() > 1;
@@ -120,6 +147,7 @@ async fn search_in(
             if rank > 0 && hits.len() >= max {
                 break;
             }
+            patience.lasts()?;
             if seen.insert(found.message)
                 && let Some((hit, literal)) = hit(db, place, asked, found).await?
             {
@@ -128,9 +156,7 @@ async fn search_in(
             }
         }
     }
-    hits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    hits.truncate(max);
-    Ok(hits)
+    Ok(())
 }
 
 /// The words as they follow one another.
@@ -216,7 +242,7 @@ async fn hit(
         && place.session.is_none_or(|only| only == session)
         && place.agent.as_ref().is_none_or(|only| *only == agent)
         && !(answered && place.sent_only)
-        && row.try_get::<i64, _>(8)? != 0;
+        && row.try_get::<i64, _>(8)? == 1;
     if !in_scope {
         return Ok(None);
     }

@@ -6,8 +6,9 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row as _};
 use tokio::sync::oneshot;
 
+use super::delete::retire;
 use super::passages::MOST;
-use super::scribe::agent_mark;
+use super::pieces::agent_mark;
 use super::{Kind, Message, SessionId};
 use crate::store::Tenant;
 use crate::wire::{Dialect, Digest, Role};
@@ -42,6 +43,9 @@ pub(in crate::store) struct Row {
     pub message: Message,
     pub kind: Kind,
     pub dialect: Dialect,
+    /// Of its JSON.
+    pub chunks: usize,
+    /// Of its text: rows of the index.
     pub passages: usize,
     /// Unix seconds.
     pub time: i64,
@@ -142,6 +146,11 @@ pub(super) fn first_passage(message: i64) -> i64 {
     message * size(MOST)
 }
 
+/// The last row of the index that it may have.
+pub(super) fn last_passage(message: i64) -> i64 {
+    first_passage(message) + size(MOST) - 1
+}
+
 /// The message and its passage that a row of the index belongs to.
 pub(super) fn of_passage(row: i64) -> (i64, usize) {
     (row.div_euclid(size(MOST)), usize::try_from(row.rem_euclid(size(MOST))).unwrap_or(0))
@@ -203,7 +212,7 @@ async fn message(db: &mut SqliteConnection, owner: (i64, &str), piece: &Piece) -
     if let Some(found) = found {
         let (id, whole): (i64, i64) = (found.try_get(0)?, found.try_get(1)?);
         match (whole != 0, begins, row.kind) {
-            (true, true, Kind::Answered) | (false, true, _) => delete_message(db, log, id).await?,
+            (true, true, Kind::Answered) | (false, true, _) => retire(db, log, id).await?,
             (true, _, _) => return Ok(Open { id, old: true }),
             (false, false, _) => return Ok(Open { id, old: false }),
         }
@@ -238,8 +247,16 @@ async fn put(db: &mut SqliteConnection, log: i64, id: i64, (piece, scope): (&Pie
     Ok(())
 }
 
-/// A message is whole: it counts from now on, and in place of the answer that it is.
+/// A message is whole if all of it was written: it counts from now on, and in place of the answer that it is. Where
+/// a group was lost in between, a later request brings it again.
 async fn end(db: &mut SqliteConnection, log: i64, id: i64, row: &Row) -> Result<(), sqlx::Error> {
+    let query = "SELECT (SELECT count(*) FROM log_bodies WHERE message = ?1), \
+                 (SELECT count(*) FROM log_index_docsize WHERE id BETWEEN ?2 AND ?3)";
+    let query = sqlx::query(query).bind(id).bind(first_passage(id)).bind(last_passage(id));
+    let written = query.fetch_one(&mut *db).await?;
+    if (written.try_get::<i64, _>(0)?, written.try_get::<i64, _>(1)?) != (size(row.chunks), size(row.passages)) {
+        return Ok(());
+    }
     sqlx::query("UPDATE log_messages SET whole = 1 WHERE id = ?").bind(id).execute(&mut *db).await?;
     let query = "UPDATE logs SET messages = messages + 1, tokens = tokens + ?2, bytes = bytes + ?3 WHERE id = ?1";
     let query = sqlx::query(query).bind(log).bind(i64::from(row.message.tokens.unwrap_or(0)));
@@ -248,29 +265,8 @@ async fn end(db: &mut SqliteConnection, log: i64, id: i64, row: &Row) -> Result<
     if let (true, Some(parent)) = (sent_back, &row.message.parent) {
         let query = sqlx::query("SELECT id FROM log_messages WHERE log = ? AND after = ?");
         for found in query.bind(log).bind(parent.as_slice()).fetch_all(&mut *db).await? {
-            delete_message(db, log, found.try_get(0)?).await?;
+            retire(db, log, found.try_get(0)?).await?;
         }
-    }
-    Ok(())
-}
-
-/// Takes a message out, its body and its rows of the index.
-async fn delete_message(db: &mut SqliteConnection, log: i64, id: i64) -> Result<(), sqlx::Error> {
-    let query = "UPDATE logs SET (messages, tokens, bytes) = (SELECT logs.messages - 1, \
-                 logs.tokens - coalesce(m.tokens, 0), logs.bytes - m.length FROM log_messages m WHERE m.id = ?2) \
-                 WHERE id = ?1 AND EXISTS (SELECT 1 FROM log_messages WHERE id = ?2 AND whole = 1)";
-    sqlx::query(query).bind(log).bind(id).execute(&mut *db).await?;
-    delete_rows(db, id).await
-}
-
-/// The same without the session's sums.
-pub(in crate::store) async fn delete_rows(db: &mut SqliteConnection, id: i64) -> Result<(), sqlx::Error> {
-    let first = first_passage(id);
-    // Not all of a message's passages may have been written.
-    let rows = sqlx::query("DELETE FROM log_index WHERE rowid BETWEEN ? AND ?");
-    rows.bind(first).bind(first + size(MOST) - 1).execute(&mut *db).await?;
-    for table in ["DELETE FROM log_bodies WHERE message = ?", "DELETE FROM log_messages WHERE id = ?"] {
-        sqlx::query(table).bind(id).execute(&mut *db).await?;
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ CREATE TABLE overlays (
     variant BLOB NOT NULL,
     session INTEGER NOT NULL,
     body BLOB NOT NULL,
+    -- When it was last noted that an aside is in use; 0: never.
+    used INTEGER NOT NULL,
     PRIMARY KEY (tenant, digest, kind, variant)
 );
 CREATE INDEX overlays_by_session ON overlays (session);

@@ -147,3 +147,29 @@ async fn it_works_from_runtimes_on_other_threads() {
     let threads: Vec<_> = (0..4).map(work).collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 1));
 }
+
+#[tokio::test]
+async fn of_many_answers_to_one_history_those_in_use_stay() {
+    let f = Fixture::new().await;
+    let store = &f.store;
+    let aside =
+        |n: usize| Overlay { digest: [7; 32], kind: OverlayKind::Aside, body: format!("{n:02}").into(), least: 0 };
+    let put = async |n: usize| {
+        let batch = Batch { root: [7; 32], overlays: vec![aside(n)], ..Batch::default() };
+        f.commit(batch).await.unwrap();
+    };
+    for n in 0..16 {
+        put(n).await;
+    }
+    assert_eq!(store.overlays(&f.tenant, &[[7; 32]]).await.len(), 16);
+    store.used_overlay(&f.tenant, &aside(0));
+    store.flush().await;
+    for n in 16..20 {
+        put(n).await;
+    }
+    put(19).await;
+    let kept = store.overlays(&f.tenant, &[[7; 32]]).await;
+    let kept: Vec<String> = kept.iter().map(|overlay| overlay.body.to_string()).collect();
+    let expected: Vec<String> = std::iter::once(0).chain(5..20).map(|n| format!("{n:02}")).collect();
+    assert_eq!(kept, expected, "the oldest of the others have gone");
+}

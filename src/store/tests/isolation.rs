@@ -59,6 +59,7 @@ impl Model {
             active: active.map(|(_, row)| Arc::clone(&row.0)),
             prepared: None,
             seen: self.forwarded.iter().copied().max().unwrap_or(0),
+            remembered: None,
             incomplete: false,
         }
     }

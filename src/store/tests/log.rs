@@ -7,12 +7,12 @@ use super::*;
 use crate::wire::{Dialect, Role};
 
 /// The session of an agent `codex` that `name` names.
-fn session(f: &Fixture, name: &str) -> SessionId {
+pub(super) fn session(f: &Fixture, name: &str) -> SessionId {
     f.store.session_id(&f.tenant, Some(name.as_bytes()), None)
 }
 
 /// Chat messages of these texts as a conversation `name` has them: user and assistant in turn.
-fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> LogBatch {
+pub(super) fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> LogBatch {
     let messages = texts.iter().enumerate().map(|(i, text)| {
         let (role, name) = if i % 2 == 0 { (Role::User, "user") } else { (Role::Assistant, "assistant") };
         let json = json!({"role": name, "content": text}).to_string().into();
@@ -22,12 +22,12 @@ fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> LogBatch {
     LogBatch { session, agent: "codex".into(), dialect: Dialect::Chat, kind: Kind::Sent, messages: messages.collect() }
 }
 
-async fn log(f: &Fixture, session: SessionId, name: &str, texts: &[&str]) {
+pub(super) async fn log(f: &Fixture, session: SessionId, name: &str, texts: &[&str]) {
     f.store.log(&f.tenant, batch(session, &chain(name, texts.len()), texts));
     f.store.flush_log().await;
 }
 
-fn own(session: SessionId) -> Scope {
+pub(super) fn own(session: SessionId) -> Scope {
     Scope::Conversation { session, chain: None }
 }
 
@@ -35,16 +35,21 @@ fn within(session: SessionId, chain: &[Digest]) -> Scope {
     Scope::Conversation { session, chain: Some(chain.into()) }
 }
 
-async fn find(f: &Fixture, scope: &Scope, query: &str) -> Vec<Hit> {
+pub(super) async fn find(f: &Fixture, scope: &Scope, query: &str) -> Vec<Hit> {
     let search = Search { query: query.to_owned(), session: None, max: 10 };
-    f.store.search_log(&f.tenant, scope, &search).await.unwrap()
+    f.store.search_log(&f.tenant, scope, &search).await.unwrap().best
 }
 
-async fn page(f: &Fixture, scope: &Scope, session: Option<SessionId>, page: HistoryPage) -> Option<Vec<Logged>> {
+pub(super) async fn page(
+    f: &Fixture,
+    scope: &Scope,
+    session: Option<SessionId>,
+    page: HistoryPage,
+) -> Option<Vec<Logged>> {
     f.store.history(&f.tenant, scope, session, page).await.unwrap()
 }
 
-const ALL: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
+pub(super) const ALL: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
 
 fn texts(messages: &[Logged]) -> Vec<String> {
     messages.iter().map(Logged::text).collect()
@@ -149,13 +154,13 @@ async fn scopes_reach_no_further_than_they_say() {
         assert_eq!(page(&f, &scope, Some(two), ALL).await, None, "as if it did not exist");
         assert_eq!(page(&f, &scope, Some(SessionId([0; 16])), ALL).await, None);
         let search = Search { query: "secret".to_owned(), session: Some(two), max: 10 };
-        assert!(f.store.search_log(&f.tenant, &scope, &search).await.unwrap().is_empty());
+        assert!(f.store.search_log(&f.tenant, &scope, &search).await.unwrap().best.is_empty());
     }
     assert_eq!(page(&f, &Scope::Tenant, Some(two), ALL).await.map(|all| all.len()), Some(1));
     let foreign = f.store.tenant(&[b"openai", b"another"]);
     assert_eq!(f.store.history(&foreign, &Scope::Tenant, Some(one), ALL).await, Ok(None));
     let search = Search { query: "secret alpha".to_owned(), session: None, max: 10 };
-    assert!(f.store.search_log(&foreign, &Scope::Tenant, &search).await.unwrap().is_empty());
+    assert!(f.store.search_log(&foreign, &Scope::Tenant, &search).await.unwrap().best.is_empty());
 }
 
 #[tokio::test]
@@ -283,7 +288,7 @@ mod foreign {
                 let query = format!("{} of them stranger me", WORDS[asked]);
                 for named in [None, Some(*session), Some(chains[2].0), Some(SessionId(id))] {
                     let search = Search { query: query.clone(), session: named, max: 100 };
-                    let hits = f.store.search_log(&f.tenant, &scope, &search).await.unwrap();
+                    let hits = f.store.search_log(&f.tenant, &scope, &search).await.unwrap().best;
                     prop_assert!(hits.iter().all(|hit| chain.contains(&hit.digest)), "{:?}", hits);
                     prop_assert_eq!(hits.is_empty(), named.is_some() && named != Some(*session));
                     let shown = f.store.history(&f.tenant, &scope, named, ALL).await.unwrap();
@@ -298,7 +303,7 @@ mod foreign {
                 prop_assert_eq!(listed.iter().map(|info| info.messages).sum::<u64>(), chain.len() as u64);
                 for (tenant, theirs) in [(f.tenant, "stranger"), (stranger, "me")] {
                     let search = Search { query: format!("{theirs} {query}"), session: None, max: 100 };
-                    let hits = f.store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap();
+                    let hits = f.store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap().best;
                     let mark = format!("of {theirs}");
                     let own = hits.iter().all(|hit| hit.tenant == tenant && !hit.snippet.ends_with(&mark));
                     prop_assert!(own);

@@ -25,8 +25,13 @@ impl Desk {
     }
 
     fn tools(&self, tenants: &[Tenant]) -> Toolbox {
-        let caller =
-            Caller { tenants: tenants.to_vec(), home: tenants.first().copied(), agent: "a".into(), view: None };
+        let caller = Caller {
+            tenants: tenants.to_vec(),
+            home: tenants.first().copied(),
+            who: Who::Anyone,
+            agent: "a".into(),
+            view: None,
+        };
         Toolbox::new(Arc::clone(&self.reading), caller, Enabled::default(), 1_000)
     }
 }

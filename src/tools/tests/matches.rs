@@ -111,3 +111,12 @@ fn no_pattern_is_catastrophic() {
         assert!(found.next.is_some(), "{pattern}");
     }
 }
+
+#[test]
+fn many_small_matches_on_one_line_end_in_time_too() {
+    let text = "ab".repeat(PIECE);
+    let bounds = Bounds { room: usize::MAX, until: Instant::now(), ..bounds(600) };
+    let found = matches(&text, &compiled("a").unwrap(), Place::default(), bounds).unwrap();
+    let Some((next, Stopped::Late)) = found.next else { panic!("{:?}", found.next) };
+    assert!(found.count == 1 && next.char > 0, "it gets on, but not far: {next:?}");
+}

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::proxy::budget::Budget;
-use crate::proxy::reading::Reading;
+use crate::proxy::reading::{Reading, Who};
 use crate::store::log::{Kind, LogBatch, Message};
 use crate::store::{Limits, Store, Tenant};
 use crate::tools::definitions::Enabled;
@@ -17,7 +17,7 @@ const PAGE: usize = 1_000;
 struct Desk {
     store: Arc<Store>,
     reading: Arc<Reading>,
-    _folder: tempfile::TempDir,
+    _folder: Arc<tempfile::TempDir>,
 }
 
 /// A log of one session: who, which agent's, and what was said.
@@ -35,7 +35,12 @@ impl Desk {
         let url = format!("sqlite://{}", folder.path().join("log.db").display());
         let store = Store::open(&url, Limits::default()).await.unwrap();
         let reading = Arc::new(Reading::new(Arc::clone(&store), Budget::new(1 << 30)));
-        Self { store, reading, _folder: folder }
+        Self { store, reading, _folder: Arc::new(folder) }
+    }
+
+    fn again(&self) -> Self {
+        let (store, reading) = (Arc::clone(&self.store), Arc::clone(&self.reading));
+        Self { store, reading, _folder: Arc::clone(&self._folder) }
     }
 
     fn session(&self, tenant: Tenant, name: &str) -> SessionId {
@@ -67,7 +72,8 @@ impl Desk {
     }
 
     fn tools(&self, tenant: Tenant, view: Option<View>) -> Toolbox {
-        let caller = Caller { tenants: vec![tenant], home: Some(tenant), agent: "a".into(), view };
+        let caller =
+            Caller { tenants: vec![tenant], home: Some(tenant), who: Who::Seen(tenant), agent: "a".into(), view };
         Toolbox::new(Arc::clone(&self.reading), caller, Enabled { sessions: true, memory: false }, PAGE)
     }
 }
@@ -93,6 +99,26 @@ async fn called(tools: &Toolbox, name: &str, arguments: serde_json::Value) -> St
     assert!(result.text.chars().count() <= PAGE);
     assert_eq!(result.failed, result.text.starts_with("Error: "), "{}", result.text);
     result.text
+}
+
+#[tokio::test]
+async fn a_page_has_room_before_it_is_loaded() {
+    let desk = Desk::new().await;
+    let tenant = desk.store.tenant(&[b"a"]);
+    let session = desk.session(tenant, "one");
+    let said: Vec<String> = (0..9).map(|n| format!("{n} {}", "word ".repeat(1_000))).collect();
+    desk.log(Said { tenant, session, agent: "codex", chain: &chain(1, 9), texts: &said }).await;
+    for (bytes, full) in [(10_000, true), (11_000, false)] {
+        let budget = Budget::new(bytes);
+        let desk =
+            Desk { reading: Arc::new(Reading::new(Arc::clone(&desk.store), Arc::clone(&budget))), ..desk.again() };
+        let page = called(&desk.tools(tenant, own(session)), "session_history", json!({})).await;
+        assert_eq!(page.starts_with("Error: the proxy's buffers are full"), full, "{page}");
+        assert!(full || page.contains("#9 user "), "the latest: {page}");
+        assert_eq!(budget.used(), 0);
+    }
+    let mut within = within(desk.reading.room(), PAGE);
+    assert_eq!([within(1 << 20), within(1)], [true, false], "a page has room for no more characters");
 }
 
 #[tokio::test]

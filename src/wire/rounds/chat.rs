@@ -16,7 +16,10 @@ use self::chunk::Object;
 use self::json::Json;
 use self::story::Story;
 use self::stream::Stream;
-use super::{Aside, Conversation, Edit, Ending, Form, Offer, OwnCall, OwnResult};
+use self::turn::Standing;
+use super::answer::Out;
+use super::events::Event;
+use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult};
 use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
 
@@ -30,58 +33,76 @@ const MOST_TOOLS: usize = 128;
 pub struct Splicer {
     own: Arc<[String]>,
     story: Story,
-    body: Body,
-}
-
-#[derive(Debug)]
-enum Body {
-    Stream(Stream),
-    Json(Json),
+    stream: Stream,
+    json: Json,
 }
 
 impl Splicer {
-    pub(super) fn new(form: Form, own: Arc<[String]>) -> Self {
-        let body = match form {
-            Form::Stream => Body::Stream(Stream::default()),
-            Form::Json => Body::Json(Json::default()),
-        };
-        Self { own, story: Story::default(), body }
+    pub(super) fn new(own: Arc<[String]>) -> Self {
+        Self { own, story: Story::default(), stream: Stream::default(), json: Json::default() }
     }
 
-    pub(super) fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
-        match &mut self.body {
-            Body::Stream(stream) => stream.push(&mut self.story, &self.own, piece),
-            Body::Json(json) => json.push(piece),
-        }
+    pub(super) fn event(&mut self, event: Event, out: &mut Out) {
+        self.stream.event(&mut self.story, &self.own, (event, out));
     }
 
-    pub(super) fn end(&mut self) -> Ending {
-        match &mut self.body {
-            Body::Stream(stream) => stream.end(&mut self.story, &self.own),
-            Body::Json(json) => json.end(&mut self.story, &self.own),
-        }
+    /// The calls that were held: what follows passes unread.
+    pub(super) fn release(&mut self, out: &mut Vec<Bytes>) {
+        out.extend(self.stream.release(&mut self.story, &self.own));
     }
 
-    pub(super) fn next_round(&mut self) {
-        match &mut self.body {
-            Body::Stream(stream) => stream.next_round(),
-            Body::Json(json) => json.next_round(&self.story),
+    /// Whether the client does not see all of the answer.
+    pub(super) fn hides(&self) -> bool {
+        self.story.hides(&self.own)
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.stream.held() + self.story.held() + self.json.held()
+    }
+
+    pub(super) fn hold_no_more(&mut self) {
+        self.story.hold_no_more();
+    }
+
+    pub(super) fn broke_off(&mut self) -> bool {
+        let calling = self.story.turn.has(Standing::Own);
+        self.story.ending(false);
+        calling
+    }
+
+    pub(super) fn end(&mut self, out: &mut Out) -> Ending {
+        let released = self.stream.release(&mut self.story, &self.own);
+        out.ends.splice(0..0, released);
+        self.stream.end(&mut self.story)
+    }
+
+    pub(super) fn end_json(&mut self, body: &Bytes) -> Ending {
+        Json::end(&mut self.story, &self.own, body)
+    }
+
+    pub(super) fn next_round(&mut self, json: &Bytes) {
+        self.stream.next_round();
+        if !json.is_empty() {
+            self.json.next_round(&self.story);
         }
         self.story.next_round();
     }
 
-    pub(super) fn finish(&mut self) -> Vec<Bytes> {
-        match &mut self.body {
-            Body::Stream(stream) => stream.finish(&self.story),
-            Body::Json(json) => json.finish(&self.story),
+    /// An event of the end.
+    pub(super) fn ended(&mut self, event: Event) -> Bytes {
+        match self.story.other_reason() {
+            Some(reason) => stream::ended_with(&event, reason),
+            None => event.bytes,
         }
     }
 
-    pub(super) fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
-        match self.body {
-            Body::Stream(_) => vec![stream::error(error)],
-            Body::Json(_) => vec![Bytes::copy_from_slice(error)],
-        }
+    /// The last round's JSON answer with what the client sees of all.
+    pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
+        self.json.whole(&self.story, body)
+    }
+
+    pub(super) fn error(&self, error: &[u8]) -> Bytes {
+        stream::error(error)
     }
 
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
@@ -90,12 +111,19 @@ impl Splicer {
 }
 
 pub(super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
+    may_keep(conversation, count)
+        && conversation.fields.members.iter().all(|(key, span)| {
+            let value = conversation.body.get(span.clone()).unwrap_or_default();
+            key.as_ref() != "tool_choice" || matches!(value, b"null" | b"\"auto\"")
+        })
+}
+
+pub(super) fn may_keep(conversation: &Conversation<'_>, count: usize) -> bool {
     let free = conversation.fields.members.iter().all(|(key, span)| {
         let value = conversation.body.get(span.clone()).unwrap_or_default();
         match key.as_ref() {
             "response_format" => value == b"null" || is_text_format(conversation.body, span),
             "n" => matches!(value, b"null" | b"1"),
-            "tool_choice" => matches!(value, b"null" | b"\"auto\""),
             "functions" | "function_call" | "audio" | "prediction" => value == b"null",
             _ => true,
         }

@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use super::MOST_HELD;
-
 /// Cuts a stream into events, wherever its pieces were cut.
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
@@ -25,9 +23,8 @@ pub(super) struct Event {
 }
 
 impl Cutter {
-    /// The events that are whole with `piece`. `None`: one is too long to be held; what there is of it is the
-    /// [`rest`](Self::rest).
-    pub(super) fn push(&mut self, piece: &[u8]) -> Option<Vec<Event>> {
+    /// The events that are whole with `piece`.
+    pub(super) fn push(&mut self, piece: &[u8]) -> Vec<Event> {
         self.pending.extend_from_slice(piece);
         let mut events = Vec::new();
         while let Some(at) = memchr::memchr(b'\n', self.pending.get(self.seen..).unwrap_or_default()) {
@@ -40,7 +37,12 @@ impl Cutter {
             }
         }
         self.seen = self.pending.len();
-        (self.pending.len() <= MOST_HELD).then_some(events)
+        events
+    }
+
+    /// Bytes of an event that is not whole.
+    pub(super) fn held(&self) -> usize {
+        self.pending.len()
     }
 
     /// Bytes of an event that is not whole, taken out.

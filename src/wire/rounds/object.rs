@@ -45,6 +45,11 @@ impl<'t> Object<'t> {
         self.text.get(self.get(key)?)
     }
 
+    /// The bytes at `span`, copied.
+    pub(super) fn copy(&self, span: Range<usize>) -> Option<Bytes> {
+        self.text.get(span).map(Bytes::copy_from_slice)
+    }
+
     /// Where the elements of the array under `key` stand; none where there is no array.
     pub(super) fn elements(&self, key: &str) -> Vec<Range<usize>> {
         self.get(key).and_then(|span| elements(self.text, span.start).ok()).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! Rounds of OpenAI Responses.
 
+mod items;
 mod offers;
 mod put_back;
 
@@ -7,12 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(super) use self::offers::{appended, declared, may_offer, offer};
+pub(super) use self::items::results;
+use self::items::{counts, is_call, is_kept_by_provider, is_reasoning, outputs, texts, without_id};
+pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
-use super::events::{Cutter, Event};
+use super::answer::Out;
+use super::events::Event;
 use super::object::{Object, edited, utf8};
 use super::told::{Told, Written};
-use super::{Aside, Conversation, Edit, Ending, Form, MOST_HELD, Offer, OwnCall, OwnResult, Round};
+use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
 use crate::wire::scan::elements;
 use crate::wire::writing::quoted;
 
@@ -20,21 +24,17 @@ use crate::wire::writing::quoted;
 #[derive(Debug)]
 pub struct Splicer {
     own: Arc<[String]>,
-    form: Form,
     told: Told,
-    cutter: Cutter,
-    /// Something was too long to be held: all passes from there on.
-    passes: bool,
     is_first: bool,
     items: Vec<Item>,
+    /// Bytes of the items; once full, no more of them are kept.
     held: usize,
-    /// The end of the answer, which waits.
-    ends: Vec<Event>,
-    /// The JSON body so far, until it is whole.
-    body: Vec<u8>,
+    full: bool,
+    /// The calls of this round are run: they will be put back.
+    kept: bool,
     /// The answer in its last state: of the last event, or the JSON body.
     last: Bytes,
-    /// The response as it began, in the first round.
+    /// The response as it began, in the first round. Empty: the answer is no stream.
     begun: Bytes,
     /// The next number of an event, and whether it differs from the provider's.
     next: (u64, bool),
@@ -54,18 +54,15 @@ struct Item {
 }
 
 impl Splicer {
-    pub(super) fn new(form: Form, own: Arc<[String]>) -> Self {
+    pub(super) fn new(own: Arc<[String]>) -> Self {
         Self {
             own,
-            form,
             told: Told::default(),
-            cutter: Cutter::default(),
-            passes: false,
             is_first: true,
             items: Vec::new(),
             held: 0,
-            ends: Vec::new(),
-            body: Vec::new(),
+            full: false,
+            kept: false,
             last: Bytes::new(),
             begun: Bytes::new(),
             next: (0, false),
@@ -74,57 +71,29 @@ impl Splicer {
         }
     }
 
-    pub(super) fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
-        if self.passes {
-            return vec![piece.clone()];
-        }
-        if self.form == Form::Json {
-            self.body.extend_from_slice(piece);
-            self.passes = self.body.len() > MOST_HELD;
-            return if self.passes { vec![std::mem::take(&mut self.body).into()] } else { Vec::new() };
-        }
-        match self.cutter.push(piece) {
-            Some(events) => events.into_iter().filter_map(|event| self.event(event)).collect(),
-            None => {
-                self.passes = true;
-                let ends = std::mem::take(&mut self.ends).into_iter().map(|event| event.bytes);
-                ends.chain([self.cutter.rest()]).collect()
-            }
-        }
-    }
-
-    fn event(&mut self, event: Event) -> Option<Bytes> {
+    pub(super) fn event(&mut self, event: Event, out: &mut Out) {
         let data = event.data().clone();
         let Some(object) = Object::read(&data, 0) else {
             // `[DONE]` stands behind the end; comments need not wait.
-            if data.is_empty() || !self.told.hides() {
-                return Some(event.bytes);
-            }
-            self.ends.push(event);
-            return None;
+            let waits = !data.is_empty() && self.hides();
+            return if waits { out.ends.push(event.bytes) } else { out.now.push(event.bytes) };
         };
-        let kind = object.string("type");
-        match kind.as_ref() {
+        match object.string("type").as_ref() {
+            "response.created" | "response.in_progress" | "response.queued" if !self.is_first => self.next.1 = true,
             "response.created" | "response.in_progress" | "response.queued" => {
-                let response = object.object("response")?;
-                if !self.is_first {
-                    self.next.1 = true;
-                    return None;
-                }
                 self.begun = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
-                let edits = self.without_tools(&response);
-                Some(self.numbered(&event, &object, edits))
+                let edits = object.object("response").map(|response| self.without_tools(&response));
+                out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
                 self.last = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
-                if self.told.hides() {
-                    self.ends.push(event);
-                    return None;
+                if self.hides() {
+                    return out.ends.push(event.bytes);
                 }
                 let edits = object.object("response").map(|response| self.without_tools(&response));
-                Some(self.numbered(&event, &object, edits.unwrap_or_default()))
+                out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
-            _ => self.of_item(&event, &object),
+            _ => out.now.extend(self.of_item(&event, &object)),
         }
     }
 
@@ -142,8 +111,8 @@ impl Splicer {
         });
         if object.string("type") == "response.output_item.done" {
             let raw = object.raw("item").unwrap_or_default();
-            self.held += raw.len();
-            if let Some(found) = self.items.get_mut(at).filter(|_| self.held <= MOST_HELD) {
+            if let Some(found) = self.items.get_mut(at).filter(|_| !self.full) {
+                self.held += raw.len();
                 found.done = Some(Bytes::copy_from_slice(raw));
             }
             self.tell(raw);
@@ -159,6 +128,30 @@ impl Splicer {
                 Some(self.numbered(event, object, Vec::from_iter(edit)))
             }
         }
+    }
+
+    /// Whether the client does not see all of the answer.
+    pub(super) fn hides(&self) -> bool {
+        self.told.hides() || self.is_calling()
+    }
+
+    /// Whether a call of the proxy's came in this round, or began to come.
+    fn is_calling(&self) -> bool {
+        self.told.is_calling() || self.items.iter().any(|item| item.shown.is_none())
+    }
+
+    pub(super) fn held(&self) -> usize {
+        let shown: usize = self.shown.iter().map(Bytes::len).sum();
+        self.held + shown + self.last.len() + self.begun.len() + self.told.held()
+    }
+
+    pub(super) fn hold_no_more(&mut self) {
+        self.items.iter_mut().for_each(|item| item.done = None);
+        (self.held, self.full) = (0, true);
+    }
+
+    pub(super) fn broke_off(&mut self) -> bool {
+        self.is_calling()
     }
 
     fn is_own(&self, item: &Object<'_>) -> bool {
@@ -205,45 +198,51 @@ impl Splicer {
     /// The edits that leave the proxy's tools out of those that a response repeats.
     fn without_tools(&self, response: &Object<'_>) -> Vec<Edit> {
         let Some(span) = response.get("tools") else { return Vec::new() };
-        let tools = response.elements("tools");
-        let is_own = |tool: &std::ops::Range<usize>| {
-            let tool = Object::read(response.text, tool.start);
-            tool.is_some_and(|tool| self.own.iter().any(|own| *own == tool.string("name")))
-        };
-        if !tools.iter().any(is_own) {
+        let tools: Vec<Bytes> = response.elements("tools").into_iter().filter_map(|span| response.copy(span)).collect();
+        let kept: Vec<Bytes> = tools.iter().filter_map(|tool| self.without_own(tool)).collect();
+        if kept == tools {
             return Vec::new();
         }
-        let kept = tools.iter().filter(|tool| !is_own(tool)).filter_map(|tool| response.text.get(tool.clone()));
-        let with = [b"[", &*kept.collect::<Vec<_>>().join(&b","[..]), b"]"].concat();
-        vec![Edit { span, with: with.into() }]
+        vec![Edit { span, with: [b"[", &*kept.join(&b","[..]), b"]"].concat().into() }]
     }
 
-    fn close_body(&mut self) {
-        if !self.body.is_empty() {
-            self.last = std::mem::take(&mut self.body).into();
+    /// A tool that a response repeats; of a namespace, the tools in it that are the client's. `None`: the proxy's.
+    fn without_own(&self, raw: &Bytes) -> Option<Bytes> {
+        let Some(tool) = Object::read(raw, 0) else { return Some(raw.clone()) };
+        if tool.string("type") != "namespace" {
+            return (!self.own.iter().any(|own| *own == tool.string("name"))).then(|| raw.clone());
+        }
+        let edits = self.without_tools(&tool);
+        let emptied = edits.iter().any(|edit| edit.with.as_ref() == b"[]");
+        (!emptied).then(|| edited(raw, edits))
+    }
+
+    pub(super) fn end(&mut self, _out: &mut Out) -> Ending {
+        let output = self.output();
+        self.ending(output)
+    }
+
+    pub(super) fn end_json(&mut self, body: &Bytes) -> Ending {
+        self.last = body.clone();
+        let output = self.output();
+        output.iter().for_each(|item| self.tell(item));
+        self.ending(output)
+    }
+
+    /// The items of this round. Some servers leave them out of the last event.
+    fn output(&self) -> Vec<Bytes> {
+        let spans = Object::read(&self.last, 0).map(|response| response.elements("output")).unwrap_or_default();
+        match spans.is_empty() {
+            true => self.items.iter().filter_map(|item| item.done.clone()).collect(),
+            false => spans.into_iter().map(|span| self.last.slice(span)).collect(),
         }
     }
 
-    pub(super) fn end(&mut self) -> Ending {
-        if self.passes {
-            return Ending::Answered;
-        }
-        self.close_body();
+    fn ending(&mut self, mut output: Vec<Bytes>) -> Ending {
         let last = self.last.clone();
         let Some(response) = Object::read(&last, 0) else { return Ending::Answered };
-        let mut output: Vec<Bytes> = response.elements("output").into_iter().map(|span| last.slice(span)).collect();
-        match self.form {
-            Form::Json => {
-                output.iter().for_each(|item| self.tell(item));
-            }
-            // Some servers leave the output out of the last event.
-            Form::Stream if output.is_empty() => {
-                output = self.items.iter().filter_map(|item| item.done.clone()).collect();
-            }
-            Form::Stream => {}
-        }
         let completed = matches!(response.string("status").as_ref(), "completed" | "");
-        if !completed || self.held > MOST_HELD {
+        if !completed || self.full {
             return Ending::Answered;
         }
         let handed = self.told.hands();
@@ -251,6 +250,7 @@ impl Splicer {
         if calls.is_empty() {
             return Ending::Answered;
         }
+        self.kept = true;
         // What the provider does not keep has to be sent whole (R5).
         if response.raw("store") == Some(b"false") {
             let all = output.len();
@@ -264,77 +264,59 @@ impl Splicer {
         if handed { Ending::Handed(round) } else { Ending::Again(round) }
     }
 
-    pub(super) fn next_round(&mut self) {
+    pub(super) fn next_round(&mut self, _json: &Bytes) {
         let (output, reasoning) = Object::read(&self.last, 0).map_or((0, 0), |response| counts(&response));
         self.before = (self.before.0 + output, self.before.1 + reasoning);
         let shown = self.shown_of_round();
         self.shown.extend(shown);
         self.told.next_round();
-        self.is_first = false;
-        self.next.1 |= self.form == Form::Stream;
-        self.cutter = Cutter::default();
-        (self.items, self.ends, self.last, self.held) = (Vec::new(), Vec::new(), Bytes::new(), 0);
+        self.next.1 |= !self.begun.is_empty();
+        (self.is_first, self.kept) = (false, false);
+        (self.items, self.last, self.held) = (Vec::new(), Bytes::new(), 0);
     }
 
-    /// Items of this round that the client sees.
+    /// Items of this round that the client sees. Where a call is left out for good, reasoning before it goes with it:
+    /// it may not stand without what followed it (R4).
     fn shown_of_round(&self) -> Vec<Bytes> {
-        let output: Vec<Bytes> = match self.form {
-            Form::Stream => self.items.iter().filter_map(|item| item.done.clone()).collect(),
-            Form::Json => {
-                let spans = Object::read(&self.last, 0).map(|response| response.elements("output"));
-                spans.unwrap_or_default().into_iter().map(|span| self.last.slice(span)).collect()
-            }
-        };
+        let mut output = self.output();
         let is_own = |item: &Bytes| Object::read(item, 0).is_some_and(|item| self.is_own(&item));
-        output.into_iter().filter(|item| !is_own(item)).collect()
+        let cut = !self.kept && output.last().is_some_and(is_own);
+        output.retain(|item| !is_own(item));
+        while cut && output.last().is_some_and(|item| is_reasoning(item)) {
+            output.pop();
+        }
+        output
     }
 
-    pub(super) fn finish(&mut self) -> Vec<Bytes> {
-        if self.form == Form::Json {
-            self.close_body();
-            let body = std::mem::take(&mut self.last);
-            let shown = [&*self.shown, &*self.shown_of(&body)].concat();
-            let edits = Object::read(&body, 0).map(|response| self.whole(&response, &shown)).unwrap_or_default();
-            let body = if edits.is_empty() { body } else { edited(&body, edits) };
-            return Vec::from_iter((!body.is_empty()).then_some(body));
-        }
-        let mut out = Vec::new();
-        for event in std::mem::take(&mut self.ends) {
-            let data = event.data().clone();
-            let Some(object) = Object::read(&data, 0) else {
-                out.push(event.bytes);
-                continue;
-            };
-            let shown = [&*self.shown, &*self.shown_of_round()].concat();
-            let edits = object.object("response").map(|response| self.whole(&response, &shown));
-            out.push(self.numbered(&event, &object, edits.unwrap_or_default()));
-        }
-        out.push(self.cutter.rest());
-        out.retain(|piece| !piece.is_empty());
-        out
+    /// The last round's JSON answer with what the client sees of all.
+    pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
+        let edits = Object::read(&body, 0).map(|response| self.of_all(&response)).unwrap_or_default();
+        if edits.is_empty() { body } else { edited(&body, edits) }
     }
 
-    /// Items of the JSON answer `body` that the client sees.
-    fn shown_of(&self, body: &Bytes) -> Vec<Bytes> {
-        let Some(response) = Object::read(body, 0) else { return Vec::new() };
-        let spans = response.elements("output").into_iter();
-        let shown = spans.filter(|span| Object::read(body, span.start).is_none_or(|item| !self.is_own(&item)));
-        shown.map(|span| body.slice(span)).collect()
+    /// An event of the end.
+    pub(super) fn ended(&mut self, event: Event) -> Bytes {
+        let data = event.data().clone();
+        let Some(object) = Object::read(&data, 0) else { return event.bytes };
+        let edits = object.object("response").map(|response| self.of_all(&response));
+        self.numbered(&event, &object, edits.unwrap_or_default())
     }
 
     /// The edits that make a round's response that of all rounds.
-    fn whole(&self, response: &Object<'_>, shown: &[Bytes]) -> Vec<Edit> {
+    fn of_all(&self, response: &Object<'_>) -> Vec<Edit> {
         let mut edits = self.without_tools(response);
-        if !self.told.hides() {
+        if !self.hides() {
             return edits;
         }
-        if let Some(begun) = Object::read(&self.begun, 0).filter(|_| self.form == Form::Stream) {
+        let begun = Object::read(&self.begun, 0);
+        if let Some(begun) = &begun {
             for key in ["id", "created_at"] {
                 edits.extend(begun.raw(key).and_then(|value| response.set(key, Bytes::copy_from_slice(value))));
             }
         }
         // Some servers leave it out: the items were events.
-        if !response.elements("output").is_empty() || self.form == Form::Json {
+        if !response.elements("output").is_empty() || begun.is_none() {
+            let shown = [&*self.shown, &*self.shown_of_round()].concat();
             let output = [b"[", &*shown.join(&b","[..]), b"]"].concat();
             edits.extend(response.set("output", output));
         }
@@ -349,10 +331,7 @@ impl Splicer {
         edits
     }
 
-    pub(super) fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
-        if self.form == Form::Json {
-            return vec![Bytes::copy_from_slice(error)];
-        }
+    pub(super) fn error(&self, error: &[u8]) -> Bytes {
         let told = Object::read(error, 0);
         let told = told.as_ref().and_then(|object| object.object("error"));
         let code = told.as_ref().map(|error| error.string("code")).filter(|code| !code.is_empty());
@@ -372,65 +351,12 @@ impl Splicer {
             None => ("error", format!(r#""error":{error},"code":{code},"message":{message},"param":null"#)),
         };
         let data = format!(r#"{{"type":"{name}","sequence_number":{number},{rest}}}"#);
-        vec![format!("event: {name}\ndata: {}\n\n", data.replace(['\n', '\r'], " ")).into()]
+        format!("event: {name}\ndata: {}\n\n", data.replace(['\n', '\r'], " ")).into()
     }
 
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         self.told.aside(results, Written { whole: outputs, beside: outputs })
     }
-}
-
-/// Whether a client's tool is called by an item of this type.
-pub(super) fn is_call(form: &str) -> bool {
-    form.ends_with("_call")
-}
-
-/// What the model said in an item.
-pub(super) fn texts(item: &Object<'_>) -> Vec<String> {
-    if item.get("content").is_some_and(|span| item.text.get(span.start) == Some(&b'"')) {
-        return vec![item.string("content").into_owned()];
-    }
-    let parts = if item.string("type") == "reasoning" { Vec::new() } else { item.elements("content") };
-    let parts = parts.iter().filter_map(|part| Object::read(item.text, part.start));
-    parts.flat_map(|part| ["text", "refusal"].map(|key| part.string(key).into_owned())).collect()
-}
-
-/// Output tokens, and of them reasoning.
-fn counts(response: &Object<'_>) -> (u64, u64) {
-    let Some(usage) = response.object("usage") else { return (0, 0) };
-    let reasoning = usage.object("output_tokens_details").and_then(|details| details.number("reasoning_tokens"));
-    (usage.number("output_tokens").unwrap_or(0), reasoning.unwrap_or(0))
-}
-
-/// Whether an item is reasoning of which only the id is there.
-fn is_kept_by_provider(item: &[u8]) -> bool {
-    let item = Object::read(item, 0);
-    item.is_some_and(|item| {
-        item.string("type") == "reasoning"
-            && item.get("encrypted_content").is_none()
-            && item.elements("content").is_empty()
-    })
-}
-
-/// A message or call without the id that ties it to its reasoning.
-pub(super) fn without_id(raw: &Bytes) -> Bytes {
-    let item = Object::read(raw, 0);
-    let tied = item.filter(|item| matches!(&*item.string("type"), "message" | "function_call" | "custom_tool_call"));
-    edited(raw, Vec::from_iter(tied.and_then(|item| item.without("id"))))
-}
-
-pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
-    outputs(calls, results).into()
-}
-
-/// One item a call (R1).
-fn outputs(calls: &[OwnCall], results: &[OwnResult]) -> String {
-    let item = |(call, result): (&OwnCall, &OwnResult)| {
-        let text = if result.text.is_empty() { "(nothing)" } else { &result.text };
-        let (id, text) = (quoted(&call.id), quoted(text));
-        format!(r#"{{"type":"function_call_output","call_id":{id},"output":{text}}}"#)
-    };
-    calls.iter().zip(results).map(item).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(super) struct Told {
     current: Vec<(Place, String, OwnCall)>,
     /// Ids of what waits for the client in this round.
     waiting: Vec<String>,
+    /// Bytes of the hidden calls.
+    bytes: usize,
 }
 
 /// Parts that the client sees before a place, and of these the ones that no client leaves out: not reasoning.
@@ -71,12 +73,23 @@ impl Told {
 
     /// A call of the proxy's stands here; `raw` is the part as JSON.
     pub(super) fn hide(&mut self, raw: String, call: OwnCall) {
+        self.bytes += raw.len() + call.arguments.len();
         self.current.push((self.place, raw, call));
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        self.bytes
     }
 
     /// Whether anything of this answer is hidden.
     pub(super) fn hides(&self) -> bool {
         !self.current.is_empty() || !self.rounds.is_empty()
+    }
+
+    /// Whether the proxy's tools were called in this round.
+    pub(super) fn is_calling(&self) -> bool {
+        !self.current.is_empty()
     }
 
     /// Whether this round waits for the client.

@@ -74,6 +74,25 @@ fn what_sets_the_tools_stays_before_the_head() {
     assert_eq!(headed(&body, 4, 6), format!(r#"{{"input":[{list},{tools},{folded},{says}]}}"#));
 }
 
+/// Tools that a search found are defined by its output alone; reasoning stays with the call that it led to (R4).
+#[test]
+fn a_search_for_tools_stays_before_the_head() {
+    let (user, says) = (r#"{"role":"user","content":"a"}"#, r#"{"role":"assistant","content":"b"}"#);
+    let thought = |id: &str| format!(r#"{{"type":"reasoning","id":"{id}","summary":[],"encrypted_content":"e"}}"#);
+    let (led, idle) = (thought("rs_1"), thought("rs_2"));
+    let search = r#"{"type":"tool_search_call","id":"tsc_1","call_id":"c","arguments":{"q":1.50}}"#;
+    let found = r#"{"type":"tool_search_output","call_id":"c","tools":[{"type":"function","name":"deploy"}]}"#;
+    let body = format!(r#"{{"input":[{user},{led},{search},{found},{idle},{says},{user},{says}]}}"#);
+    assert_eq!(headed(&body, 6, 6), format!(r#"{{"input":[{led},{search},{found},{EASY},{user},{says}]}}"#));
+    // In a turn of several calls.
+    let other = r#"{"type":"function_call","call_id":"d","name":"f","arguments":"{}"}"#;
+    let done = r#"{"type":"function_call_output","call_id":"d","output":"x"}"#;
+    let both = format!(r#"{{"input":[{user},{led},{other},{search},{done},{found},{says},{user},{says}]}}"#);
+    assert_eq!(headed(&both, 7, 7), format!(r#"{{"input":[{led},{search},{found},{EASY},{user},{says}]}}"#));
+    let (boundaries, whole) = (crate::compact::cuts::boundaries(&responses(&body)), [1, 4, 6, 7, 8]);
+    assert!(boundaries.iter().all(|k| whole.contains(k)), "{boundaries:?}: call and output are one");
+}
+
 #[test]
 fn objects_are_replaced_as_objects_and_strings_as_strings() {
     let body = concat!(

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Answer, Dialect, Ending};
+use super::super::{Answer, Dialect, Ending, Form};
 use super::*;
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
@@ -197,4 +197,108 @@ fn an_empty_result_says_so() {
     let call = OwnCall { id: "c".into(), name: "peek".into(), arguments: "{}".into() };
     let text = outputs(&[call], &[OwnResult { text: String::new(), failed: false }]);
     assert!(text.contains("(nothing)"));
+}
+
+/// Both calls of a turn, with one of the proxy's between them, and what is put back where the client sends `items`.
+fn put_back_into(items: &[Value]) -> Option<Value> {
+    let round = [item(3, 1), item(2, 2), item(3, 3)];
+    let (_, aside, _) = run(&[round.to_vec()], Form::Json, 1);
+    let items: Vec<String> = items.iter().map(Value::to_string).collect();
+    let body = format!("{BASE},{},{{\"role\":\"user\",\"content\":\"go on\"}}]}}", items.join(","));
+    let memo = Memo::new(1 << 20);
+    let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
+    let edits = conversation.put_back(0, &aside.unwrap())?;
+    serde_json::from_slice(&splice(&Bytes::from(body.clone()), edits).unwrap().concat()).ok()
+}
+
+#[test]
+fn an_answer_is_found_by_its_calls_whatever_stands_between_them() {
+    let result = |id: usize| json!({"type": "function_call_output", "call_id": format!("call_{id}"), "output": "ok"});
+    let note = json!({"role": "developer", "content": "a note"});
+    let (a, b) = (item(3, 1), item(3, 3));
+    for items in [
+        vec![a.clone(), b.clone(), result(3), result(1)],
+        vec![a.clone(), result(1), b.clone(), result(3)],
+        vec![a.clone(), note.clone(), b.clone(), result(1), result(3)],
+    ] {
+        let read = put_back_into(&items).unwrap_or_else(|| panic!("{items:?}"));
+        let input = read["input"].as_array().unwrap();
+        let at = |kind: &str| input.iter().position(|item| item["type"] == kind && item["call_id"] == "call_2");
+        assert!(at("function_call").unwrap() < at("function_call_output").unwrap(), "{read}");
+        let theirs: Vec<&Value> = input.iter().filter(|item| item["call_id"] != "call_2").collect();
+        assert_eq!(theirs[1..theirs.len() - 1], items.iter().collect::<Vec<_>>());
+    }
+    assert_eq!(put_back_into(&[a, result(1)]), None, "another answer");
+}
+
+/// What the client gets of a stream of these events.
+fn streamed(events: &[Value]) -> (Value, String) {
+    let mut answer = Answer::new(Dialect::Responses, Form::Stream, Arc::from(["peek".to_owned()]));
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let mut out = answer.push(&body.into());
+    assert!(matches!(answer.end(), Ending::Answered));
+    out.extend(answer.finish());
+    let text = utf8(&out.concat());
+    let last = text.trim_end().rsplit_once("data: ").unwrap().1;
+    (serde_json::from_str(last).unwrap(), text.clone())
+}
+
+#[test]
+fn a_call_that_was_begun_and_never_done_is_not_shown_and_leaves_no_reasoning_behind() {
+    let partial =
+        json!({"type": "function_call", "id": "fc_3", "call_id": "call_3", "name": "peek", "arguments": "{\"a"});
+    let output = [item(1, 1), item(0, 2), partial.clone()];
+    let mut events = vec![json!({"type": "response.created", "response": response(&[], 0, "in_progress")})];
+    for (index, item) in output.iter().enumerate() {
+        events.push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));
+        if index < 2 {
+            events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+        }
+    }
+    for (kind, status) in [("response.incomplete", "incomplete"), ("response.completed", "completed")] {
+        let end = json!({"type": kind, "response": response(&output, 0, status)});
+        let (last, all) = streamed(&[&*events, &[end]].concat());
+        assert_eq!(last["response"]["output"], json!([item(1, 1)]));
+        assert!(!all.contains("peek"), "{all}");
+    }
+    // What stays in the middle keeps what follows it; where calls are put back, so does the last.
+    let mut answer = Answer::new(Dialect::Responses, Form::Json, Arc::from(["peek".to_owned()]));
+    answer.push(&response(&[item(0, 1), item(1, 2), item(0, 3), item(2, 4)], 0, "completed").to_string().into());
+    assert!(matches!(answer.end(), Ending::Again(_)));
+    let whole: Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+    assert_eq!(whole["output"], json!([item(0, 1), item(1, 2), item(0, 3)]));
+}
+
+#[test]
+fn tools_of_namespaces_are_told_apart() {
+    let own = json!({"type": "function", "name": "peek"});
+    let theirs = json!({"type": "namespace", "name": "peek", "tools": [{"type": "function", "name": "bash"}]});
+    let mixed = json!({"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "bash"}, own]});
+    let alone = json!({"type": "namespace", "name": "m", "tools": [own]});
+    let mut body = response(&[item(1, 1)], 0, "completed");
+    body["tools"] = json!([own, theirs, mixed, alone]);
+    let mut answer = Answer::new(Dialect::Responses, Form::Json, Arc::from(["peek".to_owned()]));
+    answer.push(&body.to_string().into());
+    answer.end();
+    let whole: Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+    let kept = json!({"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "bash"}]});
+    assert_eq!(whole["tools"], json!([theirs, kept]));
+}
+
+#[test]
+fn reasoning_that_stands_last_at_the_limit_gets_its_call_back() {
+    let mut answer = Answer::new(Dialect::Responses, Form::Json, Arc::from(["peek".to_owned()]));
+    answer.push(&response(&[item(0, 1), item(2, 2)], 0, "completed").to_string().into());
+    assert!(matches!(answer.end(), Ending::Again(_)));
+    let not_run = OwnResult { text: "not run".into(), failed: true };
+    let aside = answer.aside(&[vec![not_run]]).unwrap();
+    let whole: Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+    assert_eq!(whole["output"], json!([item(0, 1)]));
+    let body = format!("{BASE},{},{{\"role\":\"user\",\"content\":\"go on\"}}]}}", item(0, 1));
+    let memo = Memo::new(1 << 20);
+    let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
+    let edits = conversation.put_back(0, &aside).unwrap();
+    let back: Value = serde_json::from_slice(&splice(&Bytes::from(body.clone()), edits).unwrap().concat()).unwrap();
+    assert_eq!((&back["input"][1], &back["input"][2]), (&item(0, 1), &item(2, 2)));
+    assert_eq!(back["input"][3]["output"], "not run");
 }

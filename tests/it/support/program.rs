@@ -33,7 +33,7 @@ impl Program {
     }
 
     fn of(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = patient(command).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let line = lines.by_ref().map(Result::unwrap).find(|line| line.starts_with("listening ")).unwrap();
         let address = |name: &str| {
@@ -59,11 +59,17 @@ impl Drop for Program {
     }
 }
 
+/// What a program keeps must not depend on how busy the machine is.
+fn patient(command: &mut Command) -> &mut Command {
+    command.env("COMPACTPROXY_TEST_STORE_SECONDS", "60")
+}
+
 /// Runs a command with the configuration in `dir` and this input.
 pub fn run(dir: &Path, args: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
     command.current_dir(dir).args(args).args(["--config", "proxy.toml"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        patient(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writing = std::thread::spawn(move || drop(stdin.write_all(&input)));

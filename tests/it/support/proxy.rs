@@ -103,12 +103,16 @@ pub fn serve(config: Config, store: Option<Arc<Store>>, state: Option<TempDir>) 
     Served { running: Some(running), _state: state }
 }
 
+/// How long tests wait for the store: a loaded machine is no failure.
+const STORE_BOUND: Duration = Duration::from_secs(30);
+
 /// Opens a store; it runs on a thread of its own.
 pub fn open(url: &str) -> Arc<Store> {
     let url = url.to_owned();
+    let limits = Limits { commit_bound: STORE_BOUND, lookup_bound: STORE_BOUND, ..Limits::default() };
     let opening = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Store::serve(&url, Limits::default())).unwrap()
+        runtime.block_on(Store::serve(&url, limits)).unwrap()
     });
     opening.join().unwrap()
 }

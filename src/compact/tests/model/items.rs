@@ -80,6 +80,15 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
                 format!(r#"{{"type":"custom_tool_call","call_id":"{id}","name":"{tool}","input":{}}}"#, quoted(&given));
             (call, output("custom_tool_call", &said))
         }
+        // What it finds stays, whatever stands for the items around it.
+        (0, 2) => {
+            let call = format!(
+                r#"{{"type":"tool_search_call","id":"tsc_{n}","call_id":"{id}","arguments":{{"query":{} }}}}"#,
+                quoted(&prose(n, spec.arguments.chars % 90))
+            );
+            let found = format!(r#"[{{"type":"function","name":"found_{n}","parameters":{{}} }}]"#);
+            (call, format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#))
+        }
         (0, 3) => {
             let call = format!(
                 r#"{{"type":"shell_call","call_id":"{id}","action":{{"commands":[ {}],"timeout_ms":null}}}}"#,
@@ -124,6 +133,11 @@ pub fn valid(raw: &Conversation<'_>, out: &Conversation<'_>, upto: usize) {
         let cut = answer.into_iter().any(|i| is_reasoning(raw, i));
         assert!(!cut, "reasoning was cut from what it produced");
     }
+    let found = |conversation: &Conversation<'_>| {
+        let outputs = (0..conversation.items.len()).map(|i| conversation.raw(i).to_vec());
+        outputs.filter(|raw| memchr::memmem::find(raw, b"\"tool_search_").is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(raw), found(out), "what a search found is gone");
     let last = out.items.len() - 1;
     assert!(!is_reasoning(out, last), "reasoning is the last item");
 }

@@ -1,14 +1,15 @@
 //! What must hold of every turn.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
 use crate::compact::binding;
+use crate::compact::cuts::is_kept;
 use crate::compact::plan::{Actions, Need};
 use crate::compact::render::render;
-use crate::compact::rows::{Checkpoint, TextId};
+use crate::compact::rows::{Checkpoint, Known, Remembered, TextId};
 use crate::demo::profiles::Profile;
 use crate::demo::rules::{Arguments, Empty, Rules};
 use crate::wire::memo::Memo;
@@ -22,11 +23,15 @@ use super::world::{Turn, World, written};
 
 /// L3: what the raw body keeps, the rewritten one keeps.
 pub fn valid(turn: &Turn) {
+    valid_as(turn, &turn.out);
+}
+
+fn valid_as(turn: &Turn, out: &[u8]) {
     if dialect(&turn.raw) == Dialect::Responses {
         let upto = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
-        return items::valid(&read(&turn.raw), &read(&turn.out), upto);
+        return items::valid(&read(&turn.raw), &read(out), upto);
     }
-    let (raw, out): (Value, Value) = (json(&turn.raw), json(&turn.out));
+    let (raw, out): (Value, Value) = (json(&turn.raw), json(out));
     if dialect(&turn.raw) == Dialect::Messages {
         return blocks::valid(&raw, &out);
     }
@@ -35,7 +40,7 @@ pub fn valid(turn: &Turn) {
             let rules = Rules { profile, arguments, empty: Empty::Nothing };
             if rules.check(&raw).is_ok() {
                 let broken = rules.check(&out).err();
-                assert_eq!(broken, None, "{profile:?}: {}", String::from_utf8_lossy(&turn.out));
+                assert_eq!(broken, None, "{profile:?}: {out}");
             }
         }
     }
@@ -55,10 +60,11 @@ pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
     let head = turn.known.active.as_deref().and_then(|active| active.head.as_ref());
     let upto = head.map_or(0, |head| head.upto);
     let own = out.items.len() + upto - raw.items.len();
-    assert!(own <= usize::from(head.is_some()), "{own} new messages");
+    let kept = (0..upto).filter(|i| is_kept(&raw, *i)).count();
+    assert!(own <= usize::from(head.is_some()) + kept, "{own} new messages, {kept} of them kept");
     for index in upto..raw.items.len() {
         let sent = out.raw(index + own - upto);
-        let folded = head.filter(|_| own == 0 && index == upto).map(|head| head.text.as_str());
+        let folded = head.filter(|_| own == kept && index == upto).map(|head| head.text.as_str());
         if !replaced(turn, &raw, index) && folded.is_none() {
             assert_eq!(raw.raw(index), sent, "item {index} changed without a row");
         }
@@ -216,6 +222,32 @@ pub fn only_what_is_on(world: &World, turn: &Turn) {
     if !turn.known.evictions.contains_key(&raw.items[last].chain) && !recovered {
         assert_eq!(raw.raw(last), out.raw(out.items.len() - 1));
     }
+}
+
+/// What memory said at the beginning stands once in the body, whatever became of the first items, and changes nothing
+/// else; the body stays valid.
+pub fn begun_with_memory(turn: &Turn) {
+    const NOTE: &str = "what memory said";
+    let conversation = read(&turn.raw);
+    let remembered = Some(Arc::new(Remembered { text: NOTE.into(), tokens: 3 }));
+    let known = Known { remembered, ..turn.known.clone() };
+    let out = written(&turn.raw, &render(&conversation, &known));
+    let (without, with) = (read(&turn.out), read(&out));
+    assert_eq!(without.items.len(), with.items.len());
+    let changed: Vec<usize> = (0..with.items.len()).filter(|&i| without.raw(i) != with.raw(i)).collect();
+    let [at] = changed[..] else { panic!("items {changed:?} were changed") };
+    let text = |conversation: &Conversation, at: usize| {
+        let mut strings = String::new();
+        collect(&json(conversation.raw(at)), &mut strings);
+        strings
+    };
+    let (without, with) = (text(&without, at), text(&with, at));
+    assert_eq!(with.matches(NOTE).count(), 1);
+    let rest = with.replacen(&format!("{NOTE}\n\n"), "", 1).replacen(NOTE, "", 1);
+    // In Messages a string becomes two blocks, each of which says that it is text.
+    let bare = |text: &str| text.replace("text", "");
+    assert_eq!(bare(&rest), bare(&without));
+    valid_as(turn, &out);
 }
 
 /// Recovery's own promises.

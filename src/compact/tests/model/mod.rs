@@ -173,6 +173,7 @@ impl Session {
         laws::stays_whole(&mut self.whole, &turn);
         laws::only_what_is_on(&self.world, &turn);
         laws::recovered(&self.world, &turn);
+        laws::begun_with_memory(&turn);
         self.last[self.at_work] = Some(turn);
     }
 }

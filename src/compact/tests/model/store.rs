@@ -52,6 +52,7 @@ impl Store {
             active: longest(&self.activated),
             prepared: longest(&self.prepared),
             seen: chain.iter().rposition(|digest| self.seen.contains(digest)).map_or(0, |last| last + 1),
+            remembered: None,
             incomplete: false,
         }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::{Ending, MOST_HELD};
+use super::super::Ending;
 use super::chunk::{Choice, Chunk, Object};
 use super::seam::edited;
 use super::story::Story;
@@ -12,29 +12,21 @@ use crate::wire::scan::kind;
 use crate::wire::splice::Edit;
 use crate::wire::writing::quoted;
 
-/// Takes in whole answers.
+/// Puts whole answers together.
 #[derive(Debug, Default)]
 pub(super) struct Json {
-    body: Vec<u8>,
     /// Texts of the rounds before, by member.
     before: Vec<(String, String)>,
-    raw: bool,
 }
 
 impl Json {
-    pub(super) fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
-        // Some servers send white space so that a long wait is not taken for an end.
-        let waiting = self.body.is_empty() && piece.iter().all(u8::is_ascii_whitespace);
-        if self.raw || waiting {
-            return vec![piece.clone()];
-        }
-        self.body.extend_from_slice(piece);
-        self.raw = self.body.len() > MOST_HELD;
-        if self.raw { vec![std::mem::take(&mut self.body).into()] } else { Vec::new() }
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        self.before.iter().map(|(_, text)| text.len()).sum()
     }
 
-    pub(super) fn end(&mut self, story: &mut Story, own: &[String]) -> Ending {
-        let Some(chunk) = Chunk::read(self.body.trim_ascii(), "message") else { return Ending::Answered };
+    pub(super) fn end(story: &mut Story, own: &[String], body: &[u8]) -> Ending {
+        let Some(chunk) = Chunk::read(body.trim_ascii(), "message") else { return Ending::Answered };
         story.seam.note(&chunk);
         let Some(choice) = &chunk.choice else { return Ending::Answered };
         story.turn.add(&choice.said);
@@ -48,7 +40,6 @@ impl Json {
     }
 
     pub(super) fn next_round(&mut self, story: &Story) {
-        self.body = Vec::new();
         let text = |(key, member): &(String, Member)| match member {
             Member::Text(text) => Some((key.clone(), text.clone())),
             Member::Items(_) | Member::Value(_) => None,
@@ -63,23 +54,20 @@ impl Json {
         self.before.retain(|(_, text)| !text.is_empty());
     }
 
-    pub(super) fn finish(&mut self, story: &Story) -> Vec<Bytes> {
-        let body = Bytes::from(std::mem::take(&mut self.body));
-        if body.is_empty() {
-            return Vec::new();
-        }
+    /// The answer with what the client sees of all.
+    pub(super) fn whole(&self, story: &Story, body: Bytes) -> Bytes {
         let text = body.slice_ref(body.trim_ascii());
         let changed = story.seam.before > 0 || story.turn.has(Standing::Own);
         let chunk = Chunk::read(&text, "message").filter(|_| changed);
         let Some((chunk, choice)) = chunk.as_ref().and_then(|chunk| Some((chunk, chunk.choice.as_ref()?))) else {
-            return vec![body];
+            return body;
         };
         let mut edits = story.seam.edits(chunk);
         edits.push(Edit { span: choice.span.clone(), with: self.message(story, choice).into() });
         if let Some((span, reason)) = choice.finish.clone().zip(story.other_reason()) {
             edits.push(Edit { span, with: quoted(reason).into() });
         }
-        vec![edited(&text, edits)]
+        edited(&text, edits)
     }
 
     /// The last round's message with the texts of all, and without the proxy's own calls.

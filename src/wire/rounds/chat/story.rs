@@ -3,7 +3,7 @@
 use super::super::{Aside, Ending, Insert, OwnCall, OwnResult, Round};
 use super::results;
 use super::seam::Seam;
-use super::turn::{Standing, Turn};
+use super::turn::{Call, Standing, Turn};
 use bytes::Bytes;
 
 /// An answer in the making.
@@ -42,14 +42,13 @@ struct Placed {
 impl Story {
     /// Takes in visible text.
     pub(super) fn say(&mut self, text: &str) {
-        if !self.turn.is_full() {
+        if !self.full {
             self.text.push_str(text);
         }
     }
 
     /// The current round has ended; `sound`: as it should.
     pub(super) fn ending(&mut self, sound: bool) -> Ending {
-        self.full |= self.turn.is_full();
         let shown = self.turn.calls.iter().filter(|call| call.standing == Standing::Shown);
         self.calls.extend(shown.map(|call| call.id.clone()));
         // What was cut off has half a call at its end.
@@ -77,6 +76,25 @@ impl Story {
         self.seam.next_round();
         self.turn = Turn::default();
         self.reason = None;
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        let placed = |placed: &Placed| placed.element.len() + placed.call.arguments.len();
+        let done = |done: &Done| done.turn.len() + done.calls.iter().map(placed).sum::<usize>();
+        self.turn.bytes() + self.text.len() + self.done.iter().map(done).sum::<usize>()
+    }
+
+    /// Holds no more than what tells whose a call is.
+    pub(super) fn hold_no_more(&mut self) {
+        self.turn.hold_no_more();
+        (self.full, self.text, self.done) = (true, String::new(), Vec::new());
+    }
+
+    /// Whether the client does not see all of the answer.
+    pub(super) fn hides(&self, own: &[String]) -> bool {
+        let is_own = |call: &Call| call.standing == Standing::Own || own.contains(&call.name);
+        self.seam.before > 0 || self.turn.calls.iter().any(is_own)
     }
 
     /// Whether the end of the current round waits: another may follow, or what is hidden is to be kept first.

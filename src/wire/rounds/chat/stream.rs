@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::super::Ending;
-use super::super::events::{Cutter, Event, event};
+use super::super::answer::Out;
+use super::super::events::{Event, event};
 use super::chunk::{Choice, Chunk, Object};
 use super::seam::edited;
 use super::story::Story;
@@ -15,16 +16,11 @@ use crate::wire::writing::quoted;
 /// Reads the events of each round and hands on those that the client is to see.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    cutter: Cutter,
     /// Pieces of a call whose name may yet become one of the proxy's own.
     held: Vec<Held>,
-    /// The end of a round in which the proxy's tools were called.
-    tail: Vec<Bytes>,
     role_shown: bool,
     closed: bool,
     failed: bool,
-    /// What comes is passed on unread.
-    raw: bool,
 }
 
 #[derive(Debug)]
@@ -35,88 +31,57 @@ struct Held {
 }
 
 impl Stream {
-    pub(super) fn push(&mut self, story: &mut Story, own: &[String], piece: &Bytes) -> Vec<Bytes> {
-        if self.raw {
-            return vec![piece.clone()];
-        }
-        match self.cutter.push(piece) {
-            Some(events) => events.into_iter().flat_map(|event| self.event(story, own, event)).collect(),
-            None => {
-                self.raw = true;
-                let mut out = std::mem::take(&mut self.tail);
-                out.push(self.cutter.rest());
-                out
-            }
-        }
-    }
-
-    pub(super) fn end(&mut self, story: &mut Story, own: &[String]) -> Ending {
-        let rest = self.cutter.rest();
-        if !rest.is_empty() {
-            let last = self.event(story, own, Event::new(rest));
-            self.tail.extend(last);
-        }
-        let released = self.release(story, own);
-        self.tail.splice(0..0, released);
+    pub(super) fn end(&mut self, story: &mut Story) -> Ending {
         let ended = self.closed || story.reason.is_some();
-        story.ending(ended && !self.failed && !self.raw)
+        story.ending(ended && !self.failed)
     }
 
     pub(super) fn next_round(&mut self) {
-        let role_shown = self.role_shown;
-        *self = Self { role_shown, ..Self::default() };
+        *self = Self { role_shown: self.role_shown, ..Self::default() };
     }
 
-    pub(super) fn finish(&mut self, story: &Story) -> Vec<Bytes> {
-        let mut tail = std::mem::take(&mut self.tail);
-        if let Some(reason) = story.other_reason() {
-            for bytes in &mut tail {
-                *bytes = ended_with(bytes, reason);
-            }
-        }
-        tail
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.iter().map(|held| held.event.bytes.len()).sum()
     }
 
-    fn event(&mut self, story: &mut Story, own: &[String], event: Event) -> Vec<Bytes> {
+    pub(super) fn event(&mut self, story: &mut Story, own: &[String], (event, out): (Event, &mut Out)) {
         let data = event.data().clone();
         let Some(chunk) = Chunk::read(&data, "delta") else {
             let done = data.trim_ascii() == b"[DONE]";
             self.closed |= done;
-            let mut out = if done { self.release(story, own) } else { Vec::new() };
-            self.hand_on(story, &mut out, event.bytes);
-            return out;
+            if done {
+                out.now.extend(self.release(story, own));
+            }
+            return self.hand_on(story, out, event.bytes);
         };
         self.failed |= chunk.is_error;
         story.seam.note(&chunk);
         let Some(choice) = &chunk.choice else {
             let edits = story.seam.edits(&chunk);
             let bytes = if edits.is_empty() { event.bytes } else { event.with(&edited(&data, edits)) };
-            let mut out = Vec::new();
-            self.hand_on(story, &mut out, bytes);
-            return out;
+            return self.hand_on(story, out, bytes);
         };
         story.turn.add(&choice.said);
         said(choice).for_each(|text| story.say(&text));
         story.reason = chunk.finish().or(story.reason.take());
         let before = self.held.len();
         self.take_calls(story, own, &event, choice);
-        let mut out = Vec::new();
         // What was held before this comes out before it.
         let mut mine = Vec::new();
         for (number, held) in self.settled(story) {
             match number < before {
-                true => out.push(alone(story, &held)),
+                true => out.now.push(alone(story, &held)),
                 false => mine.push(numbered(story, &held)),
             }
         }
-        self.chunk(story, (&event, &chunk, choice), mine, &mut out);
-        out
+        self.chunk(story, (&event, &chunk, choice), mine, out);
     }
 
     /// Hands an event on, or keeps it where it belongs to the end of a round that may not be the last.
-    fn hand_on(&mut self, story: &Story, out: &mut Vec<Bytes>, bytes: Bytes) {
+    fn hand_on(&mut self, story: &Story, out: &mut Out, bytes: Bytes) {
         let ending = self.closed || story.reason.is_some();
-        if ending && story.waits() { self.tail.push(bytes) } else { out.push(bytes) }
+        if ending && story.waits() { out.ends.push(bytes) } else { out.now.push(bytes) }
     }
 
     /// Takes in the calls of a chunk, and settles whose they are as far as that can be said.
@@ -153,7 +118,7 @@ impl Stream {
     }
 
     /// No more of any call comes.
-    fn release(&mut self, story: &mut Story, own: &[String]) -> Vec<Bytes> {
+    pub(super) fn release(&mut self, story: &mut Story, own: &[String]) -> Vec<Bytes> {
         story.turn.calls.iter_mut().for_each(|call| call.settle(own, true));
         let settled = self.settled(story);
         settled.iter().map(|(_, held)| alone(story, held)).collect()
@@ -165,7 +130,7 @@ impl Stream {
         story: &Story,
         (event, chunk, choice): (&Event, &Chunk<'_>, &Choice<'_>),
         calls: Vec<Bytes>,
-        out: &mut Vec<Bytes>,
+        out: &mut Out,
     ) {
         let same =
             |(span, element): (&std::ops::Range<usize>, &Bytes)| choice.said.text.get(span.clone()) == Some(&**element);
@@ -177,7 +142,7 @@ impl Stream {
         let mut edits = story.seam.edits(chunk);
         if all_calls && !later_role && !ends {
             let bytes = if edits.is_empty() { event.bytes.clone() } else { event.with(&edited(event.data(), edits)) };
-            out.push(bytes);
+            out.now.push(bytes);
             return;
         }
         let delta = without(&choice.said, later_role, &calls);
@@ -188,18 +153,18 @@ impl Stream {
         };
         if !ends {
             if delta.is_some() || chunk.finish().is_some() {
-                out.push(with(&delta.unwrap_or(b"{}".to_vec()), edits, Vec::new()));
+                out.now.push(with(&delta.unwrap_or(b"{}".to_vec()), edits, Vec::new()));
             }
             return;
         }
-        self.tail.push(with(b"{}", edits.clone(), Vec::new()));
+        out.ends.push(with(b"{}", edits.clone(), Vec::new()));
         if let Some(delta) = delta {
             let inside = |edit: &Edit| {
                 chunk.usage.iter().any(|usage| usage.start <= edit.span.start && edit.span.end <= usage.end)
             };
             edits.retain(|edit| !inside(edit));
             let nulled = chunk.usage.iter().chain(&choice.finish).map(|span| null(span.clone())).collect();
-            out.push(with(&delta, edits, nulled));
+            out.now.push(with(&delta, edits, nulled));
         }
     }
 }
@@ -273,12 +238,11 @@ fn alone(story: &Story, held: &Held) -> Bytes {
 }
 
 /// An event whose reason to end is another.
-fn ended_with(bytes: &Bytes, reason: &str) -> Bytes {
-    let event = Event::new(bytes.clone());
+pub(super) fn ended_with(event: &Event, reason: &str) -> Bytes {
     let span = Chunk::read(event.data(), "delta").and_then(|chunk| chunk.choice?.finish);
     match span {
         Some(span) => event.with(&edited(event.data(), vec![Edit { span, with: quoted(reason).into() }])),
-        None => bytes.clone(),
+        None => event.bytes.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::super::{MOST_HELD, OwnCall};
+use super::super::OwnCall;
 use super::chunk::Object;
 use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
@@ -20,6 +20,7 @@ pub(super) struct Turn {
     pub(super) members: Vec<(String, Member)>,
     pub(super) calls: Vec<Call>,
     bytes: usize,
+    full: bool,
 }
 
 /// What a member of a turn came to.
@@ -64,10 +65,10 @@ pub(super) enum Standing {
 impl Turn {
     /// Adds a delta or a whole message; calls apart.
     pub(super) fn add(&mut self, delta: &Object<'_>) {
-        self.bytes += delta.raw.len();
-        if self.is_full() {
+        if self.full {
             return;
         }
+        self.bytes += delta.raw.len();
         for (key, span) in &delta.members {
             match (key.as_ref(), kind(delta.text, span)) {
                 ("role" | "tool_calls", _) | (_, b'n') => {}
@@ -102,7 +103,7 @@ impl Turn {
         let named = callee.as_ref().and_then(|(_, callee)| callee.get("name").map(|span| callee.string(span)));
         let named = named.unwrap_or_default();
         let at = self.call_for(number, &id, &named);
-        let full = self.is_full();
+        let full = self.full;
         let Some(call) = self.calls.get_mut(at) else { return at };
         if call.id.is_empty() {
             call.id = id;
@@ -144,9 +145,15 @@ impl Turn {
         })
     }
 
-    /// Whether more came than is held.
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes > MOST_HELD
+    /// Bytes that are held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps no more than whose its calls are.
+    pub(super) fn hold_no_more(&mut self) {
+        (self.text, self.parts, self.members) = (String::new(), Vec::new(), Vec::new());
+        (self.bytes, self.full) = (0, true);
     }
 
     pub(super) fn has(&self, standing: Standing) -> bool {

@@ -41,6 +41,11 @@ impl Block {
         held
     }
 
+    /// Keeps no more than where it stands.
+    pub(super) fn forget(&mut self) {
+        (self.texts, self.citations) = (Vec::new(), Vec::new());
+    }
+
     /// What a call is given, as the model wrote it.
     pub(super) fn input(&self) -> Option<String> {
         let (_, inside) = self.texts.iter().find(|(key, _)| key == "partial_json")?;

@@ -18,12 +18,8 @@ struct Echo<'b> {
     solid: Vec<bool>,
 }
 
-/// What goes in at one boundary between blocks.
-#[derive(Default)]
-struct Seam {
-    /// Calls, each followed by what ends the message there, if it ends.
-    pieces: Vec<(String, Option<String>)>,
-}
+/// What goes in at one boundary between blocks: calls, each followed by what ends the message there, if it ends.
+type Seam = Vec<(String, Option<String>)>;
 
 pub(in super::super) fn put_back(conversation: &Conversation<'_>, tip: usize, aside: &Aside) -> Option<Vec<Edit>> {
     let echo = conversation.items.get(tip + 1).filter(|item| item.facts.role == Role::Assistant);
@@ -31,18 +27,18 @@ pub(in super::super) fn put_back(conversation: &Conversation<'_>, tip: usize, as
     let Some(echo) = echo.filter(|echo| echo.is_of(aside)) else {
         return unseen(conversation, tip, aside);
     };
-    let mut seams: Vec<Seam> = (0..=echo.blocks.len()).map(|_| Seam::default()).collect();
+    let mut seams: Vec<Seam> = vec![Vec::new(); echo.blocks.len() + 1];
     let mut results = Vec::new();
     for insert in &aside.inserts {
         let seam = seams.get_mut(position(&echo.solid, insert)?)?;
         if insert.calls.is_empty() {
-            seam.pieces.push((String::new(), Some(insert.items.clone())));
+            seam.push((String::new(), Some(insert.items.clone())));
         } else {
-            seam.pieces.push((insert.calls.clone(), None));
+            seam.push((insert.calls.clone(), None));
             results.extend((!insert.items.is_empty()).then_some(insert.items.as_str()));
         }
     }
-    let mut edits = echo.edits(&seams)?;
+    let mut edits = vec![Edit { span: echo.span.clone(), with: echo.with(&seams)?.into() }];
     if !results.is_empty() {
         edits.extend(with_results(conversation, tip + 2, &results.join(","))?);
     }
@@ -106,76 +102,47 @@ impl<'b> Echo<'b> {
         calls == aside.calls && said.digest() == aside.text
     }
 
-    /// What stands before the first block and behind the last one, for messages cut out of this one.
-    fn around(&self) -> (String, String) {
-        let part = |span: Range<usize>| utf8(self.body.get(span).unwrap_or_default());
-        let head = part(self.span.start..self.content.start) + "[";
-        let tail = "]".to_owned() + &part(self.content.end..self.span.end);
-        (head, tail)
+    /// The message with what goes in. Turns of rounds are written as they went to the provider in the round that followed
+    /// (L4); the last is the client's own message, with what is left of its content.
+    fn with(&self, seams: &[Seam]) -> Option<String> {
+        let mut out = String::new();
+        let mut content: Vec<String> = Vec::new();
+        // Blocks that stand together stay as the client joined them.
+        let mut run: Option<Range<usize>> = None;
+        for (at, seam) in seams.iter().enumerate() {
+            for (calls, end) in seam {
+                content.extend(run.take().and_then(|run| self.block(run)));
+                content.extend(Some(calls.clone()).filter(|calls| !calls.is_empty()));
+                if let Some(items) = end {
+                    let turn = std::mem::take(&mut content).join(",");
+                    out.push_str(&format!(r#"{{"role":"assistant","content":[{turn}]}},{items},"#));
+                }
+            }
+            if let Some(block) = self.blocks.get(at) {
+                run = Some(run.map_or(block.start, |run| run.start)..block.end);
+            }
+        }
+        if content.is_empty() && run.is_none() {
+            // Nothing of the client's is left for another message.
+            out.pop();
+            return Some(out);
+        }
+        let part = |span: Range<usize>| self.body.get(span).map(utf8);
+        let (head, tail) = (part(self.span.start..self.content.start)?, part(self.content.end..self.span.end)?);
+        let content = match run {
+            Some(run) if content.is_empty() && self.is_text() => part(run)?,
+            run => {
+                content.extend(run.and_then(|run| self.block(run)));
+                format!("[{}]", content.join(","))
+            }
+        };
+        Some(out + &head + &content + &tail)
     }
 
-    fn edits(&self, seams: &[Seam]) -> Option<Vec<Edit>> {
-        let (head, tail) = self.around();
-        let mut edits = Vec::new();
-        let inside = if self.is_text() { (r#"[{"type":"text","text":"#, "}]") } else { ("", "") };
-        let last = self.blocks.len();
-        for (at, seam) in seams.iter().enumerate() {
-            // Where a block stands before and behind this place, the comma between them goes into the edit.
-            let before = at.checked_sub(1).and_then(|at| self.blocks.get(at));
-            let behind = self.blocks.get(at);
-            let open = self.content.start + usize::from(!self.is_text());
-            let close = self.content.end.checked_sub(usize::from(!self.is_text()))?;
-            let span = before.map_or(open, |block| block.end)..behind.map_or(close, |block| block.start);
-            let lead = if before.is_none() {
-                inside.0.strip_suffix(r#"{"type":"text","text":"#).unwrap_or_default()
-            } else {
-                ""
-            };
-            let (text_open, text_close) = if self.is_text() { (r#"{"type":"text","text":"#, "}") } else { ("", "") };
-            if seam.pieces.is_empty() {
-                // A string becomes an array, whatever stands at its other end.
-                match (self.is_text(), at) {
-                    (true, 0) => edits.push(Edit { span: open..open, with: inside.0.into() }),
-                    (true, _) => edits.push(Edit { span: close..close, with: inside.1.into() }),
-                    _ => {}
-                }
-                continue;
-            }
-            let mut out = String::from(lead);
-            let mut is_empty = before.is_none();
-            if before.is_some() {
-                out.push_str(text_close);
-            }
-            let mut ended = false;
-            for (calls, end) in &seam.pieces {
-                if ended {
-                    out.push_str(&format!(",{head}"));
-                    (ended, is_empty) = (false, true);
-                }
-                if !calls.is_empty() {
-                    out.push_str(if is_empty { "" } else { "," });
-                    out.push_str(calls);
-                    is_empty = false;
-                }
-                if let Some(items) = end {
-                    out.push_str(&format!("{tail},{items}"));
-                    ended = true;
-                }
-            }
-            match (behind, ended) {
-                (Some(_), true) => out.push_str(&format!(",{head}{text_open}")),
-                (Some(_), false) => out.push_str(&format!("{}{text_open}", if is_empty { "" } else { "," })),
-                (None, false) => out.push_str(if self.is_text() { "]" } else { "" }),
-                (None, true) => {
-                    // Nothing of the client's is left for another message.
-                    edits.push(Edit { span: span.start..self.span.end, with: out.into() });
-                    continue;
-                }
-            }
-            let _ = last;
-            edits.push(Edit { span, with: out.into() });
-        }
-        Some(edits)
+    /// Blocks as they stand in a list.
+    fn block(&self, run: Range<usize>) -> Option<String> {
+        let raw = utf8(self.body.get(run)?);
+        Some(if self.is_text() { format!(r#"{{"type":"text","text":{raw}}}"#) } else { raw })
     }
 }
 

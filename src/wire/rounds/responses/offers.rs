@@ -12,11 +12,18 @@ use crate::wire::scan::kind;
 const MOST_TOOLS: usize = 128;
 
 pub(in super::super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
+    may_keep(conversation, count)
+        && conversation.fields.members.iter().all(|(key, span)| {
+            let value = conversation.body.get(span.clone()).unwrap_or_default();
+            key.as_ref() != "tool_choice" || matches!(value, b"null" | b"\"auto\"")
+        })
+}
+
+pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) -> bool {
     let body = conversation.body;
     let free = conversation.fields.members.iter().all(|(key, span)| {
         let value = body.get(span.clone()).unwrap_or_default();
         match key.as_ref() {
-            "tool_choice" => matches!(value, b"null" | b"\"auto\""),
             "text" => value == b"null" || Object::read(body, span.start).is_some_and(|text| is_plain(&text)),
             "background" => matches!(value, b"null" | b"false"),
             "prompt" | "conversation" | "previous_response_id" => value == b"null",

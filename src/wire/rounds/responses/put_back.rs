@@ -7,8 +7,7 @@ use crate::wire::conversation::{Item, Role, Standing};
 use crate::wire::scan::elements;
 
 pub(in super::super) fn put_back(conversation: &Conversation<'_>, tip: usize, aside: &Aside) -> Option<Vec<Edit>> {
-    let of_answer = |item: &&Item| item.facts.role == Role::Assistant || item.facts.standing == Standing::Reference;
-    let items: Vec<&Item> = conversation.items.iter().skip(tip + 1).take_while(of_answer).collect();
+    let items = of_answer(conversation, tip, aside);
     let objects: Vec<Object<'_>> =
         items.iter().filter_map(|item| Object::read(conversation.body, item.span.start)).collect();
     if objects.len() != items.len() || !is_of(&objects, aside) {
@@ -35,6 +34,24 @@ pub(in super::super) fn put_back(conversation: &Conversation<'_>, tip: usize, as
     let ends = std::iter::once(start).chain(items.iter().map(|item| item.span.end));
     let edits = ends.zip(places).filter(|(_, more)| !more.is_empty());
     Some(edits.map(|(at, more)| Edit { span: at..at, with: format!(",{}", more.join(",")).into() }).collect())
+}
+
+/// The items of the answer that follows `tip`. Clients may send a result right behind its call, or other items between:
+/// the answer goes on until all of its calls are there.
+fn of_answer<'c>(conversation: &'c Conversation<'_>, tip: usize, aside: &Aside) -> Vec<&'c Item> {
+    let mut missing: Vec<&str> = aside.calls.iter().map(String::as_str).collect();
+    let mut items = Vec::new();
+    for item in conversation.items.iter().skip(tip + 1) {
+        if item.facts.role == Role::Assistant || item.facts.standing == Standing::Reference {
+            let object = Object::read(conversation.body, item.span.start);
+            let call = object.filter(|item| is_call(&item.string("type"))).map(|call| call.string("call_id"));
+            missing.retain(|id| call.as_deref() != Some(id));
+            items.push(item);
+        } else if missing.is_empty() {
+            break;
+        }
+    }
+    items
 }
 
 /// Whether the client saw what `aside` is about, as far as its items are there.

@@ -1,0 +1,80 @@
+//! The model calls behind the first one. Each is a request for itself: planned, mended, learned from.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, TRAILER};
+use http::request::Parts;
+
+use super::super::body::Framing;
+use super::super::budget::Permit;
+use super::super::headers::BodyHeaders;
+use super::super::holding::Held;
+use super::super::intake::Intake;
+use super::super::origin::Tools;
+use super::super::outcome::Outcome;
+use super::super::reply::Fault;
+use super::super::{Exchange, learning};
+use super::call::Call;
+use super::{End, Rounds};
+use crate::wire::rounds::{Answer, Form};
+use crate::wire::splice::splice;
+
+impl Rounds {
+    /// The next model call's body: the client's with the rounds behind it. `None`: there is no room for it.
+    pub(super) async fn continued(&mut self) -> Option<Intake> {
+        let compactor = self.shard.proxy.compactor.as_ref()?;
+        let client = self.client.as_ref()?.body.clone();
+        let mut permit = Permit::empty(&self.shard.proxy.budget);
+        if !self.share.resize(self.held()) || !permit.grow(client.len() + self.added.len()) {
+            return None;
+        }
+        let conversation = compactor.read(self.dialect, &client, self.owner.0).await?;
+        self.demanding = conversation.demands_a_call();
+        let edit = conversation.appended(self.added.get(1..)?)?;
+        let body = splice(&client, vec![edit]).ok()?.concat().into();
+        Some(Intake { body, framing: Framing::Length, trailers: None, permit: Arc::new(permit) })
+    }
+
+    /// The next model call.
+    pub(super) async fn ask_on(&mut self, intake: Intake) -> Result<Call, End> {
+        self.calls += 1;
+        let mut parts = self.parts.clone();
+        for name in [CONTENT_ENCODING, TRAILER] {
+            parts.headers.remove(name);
+        }
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
+        // The last round is to bring the call that the client asked for: there are only its own tools to be called.
+        let tools = if self.demanding && self.calls >= self.most_rounds { Tools::Without } else { Tools::Offered };
+        self.ask(&parts, &intake, tools).await
+    }
+
+    /// The client's own body once more, without tools: nothing of the rounds so far was shown.
+    pub(super) async fn ask_anew(&mut self) -> Result<Call, End> {
+        self.calls = self.most_rounds;
+        self.forgotten = true;
+        match self.form {
+            // The client has the opening already.
+            Form::Stream => self.answer.next_round(),
+            Form::Json => self.answer = Answer::new(self.dialect, self.form, self.offered.names()),
+        }
+        let none = || End::Fault(Fault::new(Outcome::AnswerBroken, "the client's request is gone"));
+        let intake = self.intake.take().ok_or_else(none)?;
+        self.ask(&self.parts, &intake, Tools::Without).await
+    }
+
+    /// One model call.
+    async fn ask(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Result<Call, End> {
+        let fault = || End::Fault(Fault::new(Outcome::ConnectFailed, "there is no upstream for this request"));
+        let (route, clients) = self.shard.upstream(self.index).ok_or_else(fault)?;
+        let dialect = Some(self.dialect);
+        let exchange = Exchange { shard: &self.shard, index: self.index, route, clients, dialect };
+        let Some(mut work) = exchange.work_again(parts, intake, tools).await else {
+            let request = http::Request::from_parts(parts.clone(), intake.original());
+            let answer = exchange.attempt(request, BodyHeaders::TakenIn).await.map_err(End::Fault)?;
+            return Ok(Call { held: Held::untouched(answer), watch: None });
+        };
+        let held = exchange.attempts(parts, intake, &mut work).await.map_err(End::Fault)?;
+        let watch = learning::of_call(&self.shard, &mut work, (held.answer.status(), held.answer.headers()));
+        Ok(Call { held, watch })
+    }
+}

@@ -1,0 +1,78 @@
+//! The list of sessions in scope.
+
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{QueryBuilder, Row as _, Sqlite};
+
+use super::queries::Failed;
+use super::read::{ids, log_of};
+use super::{MAX_SESSIONS, Scope, SessionId, SessionInfo};
+use crate::store::Tenant;
+
+pub(super) async fn sessions(
+    db: &mut SqliteConnection,
+    tenant: Option<&Tenant>,
+    scope: &Scope,
+) -> Result<Vec<SessionInfo>, Failed> {
+    let columns = "SELECT id, tenant, session, agent, title, first_used, last_used, messages, tokens, bytes FROM logs ";
+    let mut query = QueryBuilder::<Sqlite>::new(columns);
+    query.push("WHERE messages > 0");
+    if let Some(tenant) = tenant {
+        query.push(" AND tenant = ").push_bind(tenant.0.to_vec());
+    }
+    match scope {
+        Scope::Conversation { session, .. } => query.push(" AND session = ").push_bind(session.0.to_vec()),
+        Scope::Agent(agent) => {
+            query.push(" AND id IN (SELECT log FROM log_agents WHERE agent = ").push_bind(agent.to_string()).push(")")
+        }
+        Scope::Tenant => &mut query,
+    };
+    query.push(" ORDER BY last_used DESC, id DESC LIMIT ").push_bind(i64::try_from(MAX_SESSIONS).unwrap_or(i64::MAX));
+    let mut sessions = Vec::new();
+    for row in query.build().persistent(false).fetch_all(&mut *db).await? {
+        sessions.extend(info(&row)?);
+    }
+    if let (Scope::Conversation { chain: Some(chain), .. }, Some(mut own)) = (scope, sessions.first().cloned()) {
+        let log = log_of(db, tenant, &own.id).await?;
+        let visible = match log {
+            Some(log) => ids(db, log, chain).await?,
+            None => Vec::new(),
+        };
+        // Nothing of who else began with the same words: neither how much that is, nor when it was, nor its title.
+        (own.messages, own.tokens, own.bytes) = (0, 0, 0);
+        own.title.clear();
+        for (id, _) in &visible {
+            let query = sqlx::query("SELECT time, tokens, length FROM log_messages WHERE id = ?").bind(id);
+            let row = query.fetch_one(&mut *db).await?;
+            let time = row.try_get(0)?;
+            (own.first, own.last) = match own.messages {
+                0 => (time, time),
+                _ => (own.first.min(time), own.last.max(time)),
+            };
+            own.messages += 1;
+            own.tokens += unsigned(row.try_get::<Option<i64>, _>(1)?.unwrap_or(0));
+            own.bytes += unsigned(row.try_get(2)?);
+        }
+        return Ok(if own.messages == 0 { Vec::new() } else { vec![own] });
+    }
+    Ok(sessions)
+}
+
+fn info(row: &SqliteRow) -> Result<Option<SessionInfo>, sqlx::Error> {
+    let ids = row.try_get::<&[u8], _>(1)?.try_into().ok().zip(row.try_get::<&[u8], _>(2)?.try_into().ok());
+    let Some((tenant, id)) = ids else { return Ok(None) };
+    Ok(Some(SessionInfo {
+        tenant: Tenant(tenant),
+        id: SessionId(id),
+        agent: row.try_get::<&str, _>(3)?.into(),
+        title: row.try_get(4)?,
+        first: row.try_get(5)?,
+        last: row.try_get(6)?,
+        messages: unsigned(row.try_get(7)?),
+        tokens: unsigned(row.try_get(8)?),
+        bytes: unsigned(row.try_get(9)?),
+    }))
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

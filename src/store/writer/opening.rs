@@ -1,0 +1,132 @@
+//! The writer's connection: opened, lost, opened anew, and what changes when that happens.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::{Connection, Row as _};
+
+use super::{FIRST_RETRY, LAST_RETRY, OPEN_BOUND, Writer};
+use crate::store::reader::Query;
+use crate::store::shared::now;
+use crate::store::sqlite::{self, OpenError, Probe, is_busy};
+use crate::store::{Health, notes};
+
+/// A connection closes within this time, or is given up.
+const CLOSE_BOUND: Duration = Duration::from_secs(1);
+
+impl Writer {
+    /// Opens the file and reads what memory needs of it.
+    pub(in crate::store) async fn open(&mut self, probe: Probe) -> Result<(), OpenError> {
+        let Some(path) = self.shared.path.clone() else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let opening = async {
+            let alone = shared.door.clear().await;
+            self.let_go().await;
+            Ok::<_, OpenError>((sqlite::open(&path, &shared.secret(), probe).await?, alone))
+        };
+        let opened = tokio::time::timeout(OPEN_BOUND, opening).await;
+        let (opened, alone) = opened.map_err(|_| OpenError::Slow(path.clone()))??;
+        self.db = Some((opened.db, opened.files));
+        self.shared.opened(opened.files, opened.secret);
+        drop(alone);
+        self.backoff = FIRST_RETRY;
+        self.changes = -1;
+        self.follow_others().await;
+        self.restore_learned().await;
+        Ok(())
+    }
+
+    pub(super) async fn retry(&mut self) {
+        match self.open(Probe::Room).await {
+            Ok(()) => tracing::info!(file = ?self.shared.path, "store recovered"),
+            Err(error) => {
+                tracing::debug!(%error, "store still degraded");
+                self.next_try = Instant::now() + self.backoff;
+                self.backoff = (self.backoff * 2).min(LAST_RETRY);
+            }
+        }
+    }
+
+    /// After the first opening failed: the loop retries.
+    pub(in crate::store) fn start_degraded(&mut self, error: &OpenError) {
+        tracing::warn!(%error, "store degraded from the start");
+        self.next_try = Instant::now() + self.backoff;
+    }
+
+    pub(super) async fn let_go_of_failed(&mut self) {
+        if self.db.is_some() && self.shared.health() == Health::Degraded {
+            self.let_go().await;
+            self.next_try = Instant::now() + self.backoff;
+        }
+    }
+
+    /// Closes the connection and waits until it is closed: whatever it still does with its files is done then.
+    pub(super) async fn let_go(&mut self) {
+        if let Some((db, _)) = self.db.take()
+            && tokio::time::timeout(CLOSE_BOUND, db.close()).await.is_err()
+        {
+            tracing::warn!(file = ?self.shared.path, "a connection to the state file does not close");
+        }
+    }
+
+    /// A file that was deleted or replaced, or whose log was, is opened anew at its path; memory stays valid. What
+    /// was written into a log that is gone is copied into its database when that is closed.
+    pub(super) async fn follow_file(&mut self) {
+        let Some(path) = &self.shared.path else { return };
+        if self.db.as_ref().is_some_and(|(_, open)| sqlite::files(path) != Some(*open)) {
+            tracing::warn!(file = ?path, "the state file or its log was deleted or replaced: opening it anew");
+            if let Err(error) = self.open(Probe::None).await {
+                self.let_go().await;
+                self.shared.degrade(&error);
+            }
+        }
+    }
+
+    /// Looks for changes of another process.
+    pub(super) async fn follow_others(&mut self) {
+        let Some((db, _)) = &mut self.db else { return };
+        let query = sqlx::query("SELECT value FROM meta WHERE key = 'changes'");
+        match query.fetch_one(db).await.and_then(|row| row.try_get(0)) {
+            Ok(change) if change == self.changes => {}
+            Ok(change) => self.read_marks(change),
+            Err(error) => self.failed(&error).await,
+        }
+    }
+
+    /// A change of this process.
+    pub(super) fn changed(&mut self, change: i64) {
+        if change == self.changes + 1 {
+            self.changes = change;
+        } else {
+            self.read_marks(change);
+        }
+    }
+
+    /// What has no mark may have rows after all: until a reader has read all marks anew, unknown digests
+    /// cost a query.
+    fn read_marks(&mut self, change: i64) {
+        let turn = self.shared.memory().forget_completeness();
+        if self.queries.upgrade().is_some_and(|queries| queries.try_send(Query::Marks(turn)).is_ok()) {
+            self.changes = change;
+        }
+    }
+
+    async fn restore_learned(&mut self) {
+        let Some((db, _)) = &mut self.db else { return };
+        match notes::learned(db, now()).await {
+            Ok(entries) => {
+                let mut learned = self.shared.learned();
+                entries.into_iter().for_each(|(id, entry)| learned.restore(id, entry));
+            }
+            Err(error) => self.failed(&error).await,
+        }
+    }
+
+    pub(super) async fn failed(&mut self, error: &sqlx::Error) {
+        if is_busy(error) {
+            return;
+        }
+        self.shared.degrade(error);
+        self.let_go_of_failed().await;
+    }
+}

@@ -1,0 +1,215 @@
+//! One answer for the client, put together from the answers of its rounds: how their bodies come in and how much of
+//! them is held. What an event or a body means is the dialect's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::events::{Cutter, Event};
+use super::{Aside, Dialect, Ending, Form, OwnResult, chat, messages, responses};
+
+/// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
+/// follows, and the proxy's calls are left out.
+pub const MOST_HELD: usize = 4 * 1024 * 1024;
+/// Most bytes of one event, and of a JSON answer. A longer one passes as it comes; where the client could not make
+/// sense of that, because something is hidden already, the answer is stuck.
+pub const MOST_WHOLE: usize = 16 * 1024 * 1024;
+
+/// One answer in the making.
+#[derive(Debug)]
+pub struct Answer {
+    form: Form,
+    state: State,
+    /// [`MOST_HELD`] and [`MOST_WHOLE`].
+    most: (usize, usize),
+    cutter: Cutter,
+    /// A JSON body.
+    body: Vec<u8>,
+    json: Bytes,
+    out: Out,
+    /// What stood behind the last event that was whole.
+    last: Vec<Bytes>,
+    splicer: Splicer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reading,
+    /// All passes as it comes.
+    Raw,
+    Stuck,
+}
+
+#[derive(Debug)]
+enum Splicer {
+    Chat(Box<chat::Splicer>),
+    Messages(Box<messages::Splicer>),
+    Responses(Box<responses::Splicer>),
+}
+
+/// Where the events of an answer go.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    /// To the client.
+    pub(super) now: Vec<Bytes>,
+    /// To the client, should no other round follow: the end of this one.
+    pub(super) ends: Vec<Bytes>,
+}
+
+/// Does the same in each dialect.
+macro_rules! each {
+    ($splicer:expr, $it:ident => $does:expr) => {
+        match $splicer {
+            Splicer::Chat($it) => $does,
+            Splicer::Messages($it) => $does,
+            Splicer::Responses($it) => $does,
+        }
+    };
+}
+
+impl Answer {
+    /// `own`: names under which tools of the proxy's were offered.
+    pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
+        let splicer = match dialect {
+            Dialect::Chat => Splicer::Chat(Box::new(chat::Splicer::new(own))),
+            Dialect::Messages => Splicer::Messages(Box::new(messages::Splicer::new(own))),
+            Dialect::Responses => Splicer::Responses(Box::new(responses::Splicer::new(own))),
+        };
+        Self {
+            form,
+            state: State::Reading,
+            most: (MOST_HELD, MOST_WHOLE),
+            cutter: Cutter::default(),
+            body: Vec::new(),
+            json: Bytes::new(),
+            out: Out::default(),
+            last: Vec::new(),
+            splicer,
+        }
+    }
+
+    /// Takes in the next piece of the current round's body, and gives what may go to the client now.
+    pub fn push(&mut self, piece: &Bytes) -> Vec<Bytes> {
+        match (self.state, self.form) {
+            (State::Raw, _) => return vec![piece.clone()],
+            (State::Stuck, _) => return Vec::new(),
+            // Some servers send white space so that a long wait is not taken for an end.
+            (_, Form::Json) if self.body.is_empty() && piece.iter().all(u8::is_ascii_whitespace) => {
+                return vec![piece.clone()];
+            }
+            (_, Form::Json) => self.body.extend_from_slice(piece),
+            (_, Form::Stream) => {
+                for event in self.cutter.push(piece) {
+                    each!(&mut self.splicer, it => it.event(event, &mut self.out));
+                }
+            }
+        }
+        if each!(&self.splicer, it => it.held()) > self.most.0 {
+            self.hold_no_more();
+        }
+        if self.body.len().max(self.cutter.held()) > self.most.1 {
+            self.overflow();
+        }
+        std::mem::take(&mut self.out.now)
+    }
+
+    /// What has to be whole to be read is too long.
+    fn overflow(&mut self) {
+        if each!(&self.splicer, it => it.hides()) {
+            self.state = State::Stuck;
+            return;
+        }
+        self.state = State::Raw;
+        if let Splicer::Chat(it) = &mut self.splicer {
+            it.release(&mut self.out.now);
+        }
+        let held = [self.cutter.rest(), std::mem::take(&mut self.body).into()];
+        self.out.now.extend(held.into_iter().filter(|piece| !piece.is_empty()));
+    }
+
+    /// Whether the answer passes as it comes.
+    pub fn is_raw(&self) -> bool {
+        self.state == State::Raw
+    }
+
+    /// Whether it can be put together no more.
+    pub fn is_stuck(&self) -> bool {
+        self.state == State::Stuck
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        let ends: usize = self.out.ends.iter().chain(&self.last).map(Bytes::len).sum();
+        let whole = self.cutter.held() + self.body.len() + self.json.len();
+        whole + ends + each!(&self.splicer, it => it.held())
+    }
+
+    /// Holds only what it must from now on: no other round will follow.
+    pub fn hold_no_more(&mut self) {
+        each!(&mut self.splicer, it => it.hold_no_more());
+    }
+
+    /// The current round's body has ended.
+    pub fn end(&mut self) -> Ending {
+        if self.state != State::Reading {
+            return Ending::Answered;
+        }
+        if self.form == Form::Json {
+            self.json = std::mem::take(&mut self.body).into();
+            return each!(&mut self.splicer, it => it.end_json(&self.json));
+        }
+        let rest = self.cutter.rest();
+        if !rest.is_empty() {
+            each!(&mut self.splicer, it => it.event(Event::new(rest), &mut self.out));
+            self.last = std::mem::take(&mut self.out.now);
+        }
+        each!(&mut self.splicer, it => it.end(&mut self.out))
+    }
+
+    /// Another answer follows. What was held of the last one is dropped but for what its usage adds.
+    pub fn next_round(&mut self) {
+        let json = std::mem::take(&mut self.json);
+        each!(&mut self.splicer, it => it.next_round(&json));
+        (self.cutter, self.out, self.last) = (Cutter::default(), Out::default(), Vec::new());
+        (self.body, self.state) = (Vec::new(), State::Reading);
+    }
+
+    /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not
+    /// [`Ending::Answered`], its calls of the proxy's own tools are left out.
+    pub fn finish(&mut self) -> Vec<Bytes> {
+        if self.form == Form::Json {
+            let json = std::mem::take(&mut self.json);
+            let whole = (!json.is_empty()).then(|| each!(&mut self.splicer, it => it.whole(json)));
+            return whole.into_iter().collect();
+        }
+        let ends = std::mem::take(&mut self.out.ends).into_iter().map(Event::new);
+        let mut out: Vec<Bytes> = ends.map(|event| each!(&mut self.splicer, it => it.ended(event))).collect();
+        out.append(&mut self.last);
+        out
+    }
+
+    /// The current round's body has broken off, and nothing follows: what was held and is sure to belong to the
+    /// answer. Its end is that of the whole only where no call of the proxy's came before it.
+    pub fn break_off(&mut self) -> Vec<Bytes> {
+        let calling = each!(&mut self.splicer, it => it.broke_off());
+        if self.form == Form::Json || calling { Vec::new() } else { self.finish() }
+    }
+
+    /// A later round failed with the body `error`: the error, in this answer's own form.
+    pub fn fail(&mut self, error: &[u8]) -> Vec<Bytes> {
+        match self.form {
+            Form::Json => vec![Bytes::copy_from_slice(error)],
+            Form::Stream => vec![each!(&self.splicer, it => it.error(error))],
+        }
+    }
+
+    /// What the client does not see of this answer; `results`: of each round that ended with calls, in order of
+    /// the rounds. `None` where nothing is hidden.
+    pub fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
+        each!(&self.splicer, it => it.aside(results))
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/rounds_bounds.rs"]
+mod tests;
