@@ -37,14 +37,14 @@ pub fn role(arguments: &[&str]) -> Result<Running, Error> {
     start(command)
 }
 
-/// The proxy under test, with every strategy on and its state in `folder`, which is emptied first.
-pub fn compactproxy(binary: &Path, upstream: SocketAddr, folder: &Path) -> Result<Running, Error> {
+/// The proxy under test, with every strategy and `sections` on and its state in `folder`, which is emptied first.
+pub fn compactproxy(binary: &Path, upstream: SocketAddr, folder: &Path, sections: &str) -> Result<Running, Error> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
     }
     std::fs::create_dir_all(folder)?;
     let file = folder.join("proxy.toml");
-    std::fs::write(&file, configuration(upstream, folder))?;
+    std::fs::write(&file, configuration(upstream, folder) + sections)?;
     let mut command = Command::new(binary);
     command.arg("--config").arg(&file).current_dir(folder).env_remove("HTTP_PROXY").env_remove("HTTPS_PROXY");
     start(command)

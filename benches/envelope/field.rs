@@ -66,6 +66,8 @@ pub struct Starter {
     pub binary: PathBuf,
     /// For its configuration and state.
     pub folder: PathBuf,
+    /// Sections of its configuration beside those of the strategies.
+    pub sections: &'static str,
 }
 
 impl Starter {
@@ -76,7 +78,7 @@ impl Starter {
             Target::Direct => Err("the upstream is no proxy".into()),
             Target::Floor => role(&["floor", &upstream_text]),
             Target::Sharded => role(&["sharded", &upstream_text]),
-            Target::Ours => compactproxy(&self.binary, upstream, &self.folder),
+            Target::Ours => compactproxy(&self.binary, upstream, &self.folder, self.sections),
         }
     }
 }

@@ -60,6 +60,8 @@ struct Options {
     apis: Vec<Api>,
     binary: PathBuf,
     only: Vec<String>,
+    /// Sections of the configuration beside those of the strategies.
+    sections: &'static str,
 }
 
 impl Options {
@@ -87,13 +89,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// `[--quick] [--api chat|responses|messages|all] [--only CASE[,CASE]] --binary PATH`
+/// `[--quick] [--api chat|responses|messages|all] [--only CASE[,CASE]] [--sessions] --binary PATH`
 fn parse(words: &[&str]) -> Result<Options, Error> {
-    let mut options = Options { scale: Scale::FULL, apis: vec![Api::Chat], binary: PathBuf::new(), only: Vec::new() };
+    let (apis_named, binary) = (vec![Api::Chat], PathBuf::new());
+    let mut options = Options { scale: Scale::FULL, apis: apis_named, binary, only: Vec::new(), sections: "" };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match *word {
+            "--sessions" => options.sections = "[sessions]\n",
             "--quick" => options.scale = Scale::QUICK,
             "--api" => options.apis = apis(value()?)?,
             "--binary" => options.binary = std::path::absolute(value()?)?,
@@ -121,8 +125,9 @@ fn apis(name: &str) -> Result<Vec<Api>, Error> {
 
 /// Runs the cases and prints the table. `true`: all limits are kept.
 fn measure(options: Options) -> Result<bool, Error> {
-    let folder = tempfile::tempdir()?;
-    let starter = Starter { binary: options.binary.clone(), folder: folder.path().join("proxy") };
+    let temporary = tempfile::tempdir()?;
+    let (binary, folder) = (options.binary.clone(), temporary.path().join("proxy"));
+    let starter = Starter { binary, folder, sections: options.sections };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut measured = Vec::new();
     for api in &options.apis {

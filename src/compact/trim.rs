@@ -34,27 +34,37 @@ pub struct Scope {
 
 /// The trim that is due at this load, if one pays.
 pub fn planned(situation: &Situation, load: Load, pinned: &Pinned) -> Option<Trim> {
-    trim(situation, due(situation, load), pinned)
-}
-
-fn due(situation: &Situation, load: Load) -> Scope {
-    let budget = situation.budget;
-    let summary_due = situation.strategies.compaction.is_some() && budget.summary_due(load.tokens, load.messages);
-    let due = budget.trim_due(load.tokens, load.messages) || summary_due;
-    let settings = situation.strategies.truncate.as_ref().filter(|_| due);
-    let keep = settings.map(|settings| settings.keep_messages);
-    Scope {
-        arguments_upto: keep.and_then(|keep| cuts::cut_for_messages(situation.conversation, keep)).unwrap_or(0),
-        results_upto: unread(situation),
-        protect: situation.uncalibrated(budget.protect),
-        arguments_gain: situation.uncalibrated(budget.truncate_gain),
-        results_gain: situation.uncalibrated(budget.prune_gain),
-    }
+    trim(situation, due(situation, load)?, pinned)
 }
 
 /// Whether a trim could be due and pay at this load, by counts that are remembered.
 pub fn could_pay(situation: &Situation, load: Load) -> bool {
-    let scope = due(situation, load);
+    due(situation, load).is_some()
+}
+
+/// What a trim may take that is due at this load. `None`: it could not pay.
+fn due(situation: &Situation, load: Load) -> Option<Scope> {
+    let budget = situation.budget;
+    let summary_due = situation.strategies.compaction.is_some() && budget.summary_due(load.tokens, load.messages);
+    let due = budget.trim_due(load.tokens, load.messages) || summary_due;
+    let settings = situation.strategies.truncate.as_ref().filter(|_| due);
+    let everything = Scope {
+        arguments_upto: settings.map_or(0, |_| situation.conversation.items.len()),
+        results_upto: unread(situation),
+        protect: situation.uncalibrated(budget.protect),
+        arguments_gain: situation.uncalibrated(budget.truncate_gain),
+        results_gain: situation.uncalibrated(budget.prune_gain),
+    };
+    // Mostly there is too little in all, and where the tail begins takes far longer to find out.
+    if !pays(situation, everything) {
+        return None;
+    }
+    let keep = settings.map(|settings| settings.keep_messages);
+    let arguments_upto = keep.and_then(|keep| cuts::cut_for_messages(situation.conversation, keep)).unwrap_or(0);
+    Some(Scope { arguments_upto, ..everything }).filter(|scope| pays(situation, *scope))
+}
+
+fn pays(situation: &Situation, scope: Scope) -> bool {
     let bound = Bound::of(situation, situation.summarized(), scope);
     bound.arguments >= scope.arguments_gain.max(1) || bound.results >= scope.results_gain.max(1)
 }

@@ -5,6 +5,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
@@ -26,6 +28,11 @@ use crate::wire::{self, Conversation, Dialect, Digest, Errand, Role};
 const MAX_ENTRIES: usize = 1_024;
 /// Bytes of bodies that may wait. One body alone always may.
 const MAX_BYTES: usize = 32 << 20;
+/// How long what comes first waits for what comes with it: a wake-up of the reader's thread for each of them would cost
+/// the client that they came from more than to hand them over does.
+const GATHERING: Duration = Duration::from_millis(10);
+/// Bytes of bodies that are not to wait so long.
+const MANY_BYTES: usize = 1 << 20;
 /// Bytes of an answer that are kept as they came; a longer one is read while it passes.
 const RAW_BYTES: usize = 128 << 10;
 
@@ -33,6 +40,7 @@ const RAW_BYTES: usize = 128 << 10;
 pub struct Journal {
     entries: SyncSender<Entry>,
     waiting: Arc<AtomicUsize>,
+    reader: Thread,
     store: Arc<Store>,
 }
 
@@ -94,8 +102,8 @@ impl Journal {
         let (entries, taken) = sync_channel(MAX_ENTRIES);
         let waiting = Arc::new(AtomicUsize::new(0));
         let reader = Reader { store: Arc::clone(store), memo: Arc::clone(memo), waiting: Arc::clone(&waiting) };
-        std::thread::Builder::new().name("journal".to_owned()).spawn(move || reader.run(&taken)).ok()?;
-        Some(Arc::new(Self { entries, waiting, store: Arc::clone(store) }))
+        let thread = std::thread::Builder::new().name("journal".to_owned()).spawn(move || reader.run(&taken)).ok()?;
+        Some(Arc::new(Self { entries, waiting, reader: thread.thread().clone(), store: Arc::clone(store) }))
     }
 
     /// Hands a request over, if it may be one to log: of a tenant that is proved, and not one that only counts. Gives
@@ -109,10 +117,10 @@ impl Journal {
         }
         let bytes = body.len();
         let fits = |waiting: usize| (waiting == 0 || waiting + bytes <= MAX_BYTES).then_some(waiting + bytes);
-        if self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
+        let Ok(before) = self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) else {
             self.store.drop_messages(1);
             return None;
-        }
+        };
         let ticket = Ticket::default();
         let request = Request {
             shard: Arc::clone(shard),
@@ -127,7 +135,12 @@ impl Journal {
             ticket: Arc::clone(&ticket),
         };
         match self.entries.try_send(Entry::Request(Box::new(request))) {
-            Ok(()) => Some(ticket),
+            Ok(()) => {
+                if before < MANY_BYTES && before + bytes >= MANY_BYTES {
+                    self.reader.unpark();
+                }
+                Some(ticket)
+            }
             Err(_) => {
                 self.waiting.fetch_sub(bytes, Ordering::AcqRel);
                 self.store.drop_messages(1);
@@ -150,6 +163,7 @@ impl Journal {
             entry = back;
             tokio::task::yield_now().await;
         }
+        self.reader.unpark();
         let _ = done.await;
     }
 }
@@ -198,15 +212,22 @@ struct Reader {
 
 impl Reader {
     fn run(self, taken: &Receiver<Entry>) {
-        while let Ok(entry) = taken.recv() {
-            match entry {
-                Entry::Request(request) => {
-                    self.request(&request);
-                    self.waiting.fetch_sub(request.body.len(), Ordering::AcqRel);
-                }
-                Entry::Answer(ticket, heard, _share) => self.answer(&ticket, heard),
-                Entry::Flush(reply) => drop(reply.send(())),
+        while let Ok(first) = taken.recv() {
+            // Whoever wants them read at once ends the pause, or has before it began.
+            std::thread::park_timeout(GATHERING);
+            self.entry(first);
+            taken.try_iter().for_each(|entry| self.entry(entry));
+        }
+    }
+
+    fn entry(&self, entry: Entry) {
+        match entry {
+            Entry::Request(request) => {
+                self.request(&request);
+                self.waiting.fetch_sub(request.body.len(), Ordering::AcqRel);
             }
+            Entry::Answer(ticket, heard, _share) => self.answer(&ticket, heard),
+            Entry::Flush(reply) => drop(reply.send(())),
         }
     }
 

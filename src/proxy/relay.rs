@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use memchr::memmem::Finder;
 use tokio::time::Sleep;
 
 use super::observe::{Ending, Watch};
@@ -19,6 +21,8 @@ use super::outcome::{Outcome, Record};
 const JOINED_BYTES: usize = 64 * 1024;
 /// A lone chunk of this size is not worth joining.
 const WHOLE_BYTES: usize = 8 * 1024;
+/// First room for chunks that are joined: most events of a stream that are ready together fit.
+const JOINED_ROOM: usize = 4 * 1024;
 /// How often the other tasks of the shard get their turn before a dry source counts as idle: one turn
 /// hands over the next chunk that the upstream's connection has read already.
 const TURNS: u8 = 2;
@@ -253,15 +257,18 @@ impl Ready {
             self.first = data;
             return;
         }
-        let first = std::mem::take(&mut self.first);
-        self.joined.extend_from_slice(&first);
+        if self.joined.is_empty() {
+            self.joined = BytesMut::with_capacity(JOINED_ROOM.max(self.first.len() + data.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
         self.joined.extend_from_slice(&data);
     }
 
     /// The data at hand; once there is none, the trailers.
     fn take(&mut self) -> Option<Frame<Bytes>> {
         if !self.joined.is_empty() {
-            return Some(Frame::data(self.joined.split().freeze()));
+            // Without what is left of its room, which would stay as long as the stream.
+            return Some(Frame::data(std::mem::take(&mut self.joined).freeze()));
         }
         if !self.first.is_empty() {
             return Some(Frame::data(std::mem::take(&mut self.first)));
@@ -310,8 +317,10 @@ impl Last {
 
     pub(super) fn add(&mut self, data: &[u8]) {
         if !self.concludes {
-            let seam = [&self.bytes[..], data.get(..Self::SIZE).unwrap_or(data)].concat();
-            self.concludes = concludes(&seam) || concludes(data);
+            let seam = self.bytes.iter().chain(data.iter().take(Self::SIZE)).copied();
+            let mut both = [0; 2 * Self::SIZE];
+            both.iter_mut().zip(seam).for_each(|(place, byte)| *place = byte);
+            self.concludes = concludes(&both) || concludes(data);
         }
         let kept = data.len().min(Self::SIZE);
         self.bytes.rotate_left(kept);
@@ -332,7 +341,8 @@ impl Last {
 
 /// Whether the type of a last event of Responses stands in `data`.
 fn concludes(data: &[u8]) -> bool {
-    memchr::memmem::find_iter(data, b"\"response.").any(|at| {
+    static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"response."));
+    TYPE.find_iter(data).any(|at| {
         let rest = data.get(at + 1..).unwrap_or_default();
         CONCLUSIONS.iter().any(|conclusion| rest.starts_with(conclusion))
     })
