@@ -20,6 +20,19 @@ pub const MAX_PAGES: usize = 2;
 /// Tenants that are known to have been seen; others cost a query.
 const MAX_SEEN: usize = 10_000;
 
+/// How many reads one second admits.
+#[derive(Debug, Clone, Copy)]
+pub struct Shares {
+    pub each: u32,
+    pub all: u32,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { each: READS_A_SECOND, all: ALL_READS_A_SECOND }
+    }
+}
+
 /// Who reads: whose share it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Who {
@@ -59,7 +72,12 @@ pub enum Unread {
 
 impl Reading {
     pub fn new(store: Arc<Store>, budget: Arc<Budget>) -> Self {
-        let (reads, seen) = (Mutex::new(PerSecond::new(Instant::now())), Mutex::new(Recent::new(MAX_SEEN)));
+        Self::with(store, budget, Shares::default())
+    }
+
+    /// With other shares than those of serving.
+    pub fn with(store: Arc<Store>, budget: Arc<Budget>, shares: Shares) -> Self {
+        let (reads, seen) = (Mutex::new(PerSecond::new(Instant::now(), shares)), Mutex::new(Recent::new(MAX_SEEN)));
         Self { store, budget, reads, seen, pages: Workers::new(MAX_PAGES) }
     }
 
@@ -146,6 +164,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Counts what happens within the current second. Never more entries than reads in one.
 struct PerSecond {
+    shares: Shares,
     start: Instant,
     /// Whole seconds since the start.
     second: u64,
@@ -154,8 +173,8 @@ struct PerSecond {
 }
 
 impl PerSecond {
-    fn new(start: Instant) -> Self {
-        Self { start, second: 0, all: 0, of: HashMap::new() }
+    fn new(start: Instant, shares: Shares) -> Self {
+        Self { shares, start, second: 0, all: 0, of: HashMap::new() }
     }
 
     /// Whether one more of theirs may happen at this time.
@@ -165,11 +184,11 @@ impl PerSecond {
             (self.second, self.all) = (second, 0);
             self.of.clear();
         }
-        if self.all >= ALL_READS_A_SECOND {
+        if self.all >= self.shares.all {
             return false;
         }
         let count = self.of.entry(who).or_default();
-        if *count >= READS_A_SECOND {
+        if *count >= self.shares.each {
             return false;
         }
         *count += 1;
@@ -187,7 +206,7 @@ mod tests {
     #[test]
     fn a_second_admits_to_each_its_share_and_nobody_uses_up_anothers() {
         let start = Instant::now();
-        let mut reads = PerSecond::new(start);
+        let mut reads = PerSecond::new(start, Shares::default());
         let who = |n: u8| Who::Seen(Tenant([n; 16]));
         let mut admitted = |who: Who, at: Instant| (0..2_000).filter(|_| reads.admit(who, at)).count() as u32;
         assert_eq!(admitted(Who::Anyone, start), READS_A_SECOND);

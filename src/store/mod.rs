@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::compact::{Known, TextId, TextKey};
 use crate::wire::Digest;
@@ -65,6 +65,9 @@ pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
 /// them. Longer than for a commit: what is known and not found in time breaks the provider's cache, which costs more
 /// than the wait.
 pub const LOOKUP_BOUND: Duration = Duration::from_secs(1);
+/// A look-up that was hindered is tried so often, so far apart.
+const LOOKUPS: usize = 5;
+const BETWEEN_LOOKUPS: Duration = Duration::from_millis(10);
 /// A text is waited for this long.
 pub const TEXT_BOUND: Duration = Duration::from_secs(5);
 /// Closing waits this long for what is queued.
@@ -181,47 +184,50 @@ impl Store {
     }
 
     async fn load(&self, tenant: &Tenant, digests: Vec<Digest>) -> Option<memory::Loaded> {
-        if self.shared.is_unreadable() {
-            return None;
-        }
-        let (reply, answer) = oneshot::channel();
-        self.lookups.try_send(Query::Rows { tenant: *tenant, digests, reply }).ok()?;
-        match timeout(self.shared.limits.lookup_bound, answer).await {
-            Ok(answer) => {
-                let loaded = answer.ok()?.ok()?;
-                self.shared.found_in_time();
-                Some(loaded)
-            }
-            Err(_) => {
-                self.shared.found_too_late();
-                None
-            }
-        }
+        self.look_up(|reply| Query::Rows { tenant: *tenant, digests: digests.clone(), reply }).await
     }
 
     /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
     /// once.
     pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> Vec<Overlay> {
         let (found, missing) = self.shared.memory().overlays(tenant, chain);
-        if missing.is_empty() || self.shared.path.is_none() || self.shared.is_unreadable() {
+        if missing.is_empty() || self.shared.path.is_none() {
             return found;
         }
-        let (reply, answer) = oneshot::channel();
-        let query = Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
-        if self.lookups.try_send(query).is_err() {
-            return found;
-        }
-        match timeout(self.shared.limits.lookup_bound, answer).await {
-            Ok(Ok(Ok(loaded))) => {
-                self.shared.found_in_time();
-                let mut memory = self.shared.memory();
-                memory.adopt_overlays(tenant, &missing, loaded);
-                memory.overlays(tenant, chain).0
+        let query = |reply| Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
+        let Some(loaded) = self.look_up(query).await else { return found };
+        let mut memory = self.shared.memory();
+        memory.adopt_overlays(tenant, &missing, loaded);
+        memory.overlays(tenant, chain).0
+    }
+
+    /// Asks the database within the bound of a look-up, and anew where it was hindered for a moment: another connection
+    /// was in the way, or what lies at the path was just being opened.
+    async fn look_up<T>(&self, query: impl Fn(oneshot::Sender<Result<T, ReadError>>) -> Query) -> Option<T> {
+        let asked = async {
+            for _ in 0..LOOKUPS {
+                if self.shared.is_unreadable() {
+                    return None;
+                }
+                let (reply, answer) = oneshot::channel();
+                self.lookups.try_send(query(reply)).ok()?;
+                if let Ok(found) = answer.await.ok()? {
+                    return Some(found);
+                }
+                sleep(BETWEEN_LOOKUPS).await;
             }
-            Ok(_) => found,
+            None
+        };
+        match timeout(self.shared.limits.lookup_bound, asked).await {
+            Ok(found) => {
+                if found.is_some() {
+                    self.shared.found_in_time();
+                }
+                found
+            }
             Err(_) => {
                 self.shared.found_too_late();
-                found
+                None
             }
         }
     }

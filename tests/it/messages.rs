@@ -249,7 +249,7 @@ async fn turns(calls: impl IntoIterator<Item = usize>, sections: &str) -> Vec<(S
                 if side { "## SESSION INTENT\nLook around in the folders and tell what is there." } else { "Done." };
             let answer = json!({ "type": "message", "role": "assistant", "model": "claude-x", "stop_reason": "end_turn",
                 "content": [{ "type": "text", "text": said }],
-                "usage": { "input_tokens": 5, "cache_read_input_tokens": 900, "output_tokens": 2 } });
+                "usage": { "input_tokens": 5, "cache_read_input_tokens": body.len() / 4, "output_tokens": 2 } });
             server.send(reply("200 OK", "application/json", &answer.to_string())).await;
             tell.send((head, body)).unwrap();
         }
@@ -275,7 +275,7 @@ const WARM: &str = "Stop working on the task for this one answer";
 async fn a_warm_side_call_has_the_providers_option_too() {
     let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
                     [[window]]\nmodel = \"claude*\"\ninput = 12000\n";
-    let all = turns((4..30).step_by(2), sections).await;
+    let all = turns((4..60).step_by(2), sections).await;
     let dropping = |(head, body): &&(String, String)| {
         let option = body.contains(r#""block_binding":{"prefix_mismatch_behavior":"drop_block"}"#);
         assert_eq!(option, head.contains("thinking-binding-controls-2026-08-01"), "{head}");

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use compactproxy::demo::provider::{Provider, Verdict};
+use compactproxy::proxy::reading::{Reading, Shares};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
@@ -13,9 +15,9 @@ use super::model::{Shared, provider};
 use super::pages::ids;
 use super::readers::{Channel, Text, by_file};
 use super::ways::Way;
-use crate::support::chat::{attempts, parsed};
+use crate::support::chat::{attempts, over, parsed};
 use crate::support::dialects::Dialect;
-use crate::support::proxy::{Served, open, serve};
+use crate::support::proxy::{Served, open};
 
 /// What was not found, or not exactly.
 pub struct Missed {
@@ -81,7 +83,12 @@ impl<'d> Stand<'d> {
 
     fn start(&mut self) {
         let store = open(&format!("sqlite://{}", self.state.path().join("state.db").display()));
-        self.proxy = Some(serve(parsed(&self.provider.base_url(), &self.sections), Some(store), None));
+        let config = parsed(&self.provider.base_url(), &self.sections);
+        // This reads more in a second than anybody's share.
+        let shares = Shares { each: u32::MAX, all: u32::MAX };
+        self.proxy = Some(over(config, Arc::clone(&store), |proxy| {
+            proxy.reading = Some(Arc::new(Reading::with(store, Arc::clone(&proxy.budget), shares)));
+        }));
     }
 
     async fn restart(&mut self) {
