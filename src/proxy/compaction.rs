@@ -350,6 +350,7 @@ impl Compactor {
     async fn provide(&self, work: &Work, proposal: &mut Proposal, chain: &[Digest]) {
         let origin = &work.origin;
         let turn = Turn { tenant: origin.tenant, root: origin.root, tip: chain.last().copied().unwrap_or_default() };
+        self.sessions.came(origin.payer(), chain);
         let (cut, urgent) = match proposal.summary {
             Need::No => {
                 if proposal.actions.summarized {
@@ -358,13 +359,18 @@ impl Compactor {
                 return;
             }
             Need::Ahead { cut } => {
-                let _ = sidecall::begin(self, origin, &work.known, cut, Purpose::Planned);
+                if self.sessions.is_worth_it(origin.payer()) {
+                    let _ = sidecall::begin(self, origin, &work.known, cut, Purpose::Planned);
+                }
                 return;
             }
             Need::Late { cut } => (cut, false),
             Need::Now { cut } => (cut, true),
         };
-        let means = self.sessions.trigger(turn, Readiness::Missing);
+        let means = match self.sessions.trigger(turn, Readiness::Missing) {
+            Means::SideCall if self.sessions.is_worth_it(origin.payer()) => Means::SideCall,
+            _ => Means::DigestOnly,
+        };
         let ticket = match means {
             Means::SideCall => sidecall::begin(self, origin, &work.known, cut, Purpose::Planned),
             Means::DigestOnly => None,
