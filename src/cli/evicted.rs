@@ -12,7 +12,7 @@ pub fn run(config: Config, args: &EvictedArgs) -> Result<(), Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::Runtime(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
     let text = runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
+        let store = Store::open_existing(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
         let text = store.text(&args.id).await.map_err(|e| failure(&e));
         store.close().await;
         text

@@ -6,11 +6,26 @@
 //! back has the same id again.
 
 use crate::config::EvictionSettings;
-use crate::wire::{Conversation, Sight, SlotKind};
+use crate::wire::{Conversation, Item, Sight, SlotKind};
 
 use super::exclusions::{excluded, tool_of};
 use super::tokens::Tokens;
-use super::{Removed, Replacement, TextId, TextKey};
+use super::{Known, Removed, Replacement, TextId, TextKey};
+
+/// A result of fewer bytes is never evicted at first sight by any sensible setting: pointer and preview would be
+/// as long. Should one be after all, the prompt cache breaks once.
+const LEAST_EVICTED: usize = 1_024;
+
+/// Whether some setting may evict the item's results.
+pub fn is_evictable(item: &Item) -> bool {
+    !item.facts.results.is_empty() && item.facts.text_bytes >= LEAST_EVICTED
+}
+
+/// The items that a request sends whole for the first time though some setting may evict them: they stay whole (L5).
+pub fn went_whole<'c>(conversation: &'c Conversation<'_>, known: &'c Known) -> impl Iterator<Item = usize> + 'c {
+    let new = conversation.items.iter().enumerate().skip(known.seen);
+    new.filter(|(_, item)| is_evictable(item) && !known.evictions.contains_key(&item.chain)).map(|(index, _)| index)
+}
 
 /// What evicting needs beside the conversation.
 #[derive(Clone, Copy)]

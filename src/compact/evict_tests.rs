@@ -52,6 +52,21 @@ fn the_limit_is_exact() {
     assert_eq!(*removed, [KEY.removed("é".repeat(4_001))]);
 }
 
+/// What a client leaves that cuts a text within a character.
+#[test]
+fn a_lone_surrogate_is_no_shelter() {
+    let chat = shell(&lines(1_000));
+    let body = String::from_utf8(chat.conversation().body.to_vec()).unwrap();
+    let cut = body.replace("line 999 of", r"line \ud83d of");
+    let memo = crate::wire::memo::Memo::new(0);
+    let conversation = crate::wire::read(crate::wire::Dialect::Chat, cut.as_bytes(), &memo, [1; 16]).unwrap();
+    let (settings, tokens) = (settings(4_000, 500), Tokens::default());
+    let evictor = Evictor { settings: &settings, key: &KEY, tokens: &tokens, ways: Default::default() };
+    let found = evictions(&conversation, 0, &evictor);
+    assert_eq!(found[0].2, [KEY.removed(lines(1_000).replace("line 999 of", r"line \ud83d of"))]);
+    assert!(found[0].1[0].text.contains(r"line \ud83d of"));
+}
+
 #[test]
 fn what_went_whole_stays_whole() {
     assert!(evict(&shell(&lines(1_000)), 3, &settings(4_000, 500)).is_empty());

@@ -159,7 +159,7 @@ fn other_slots() {
         superseded: Vec::new(),
         items: vec![item],
     };
-    let spelt = exact("some words") + exact(r#""\ud800 hi""#);
+    let spelt = exact("some words") + exact(r"\ud800 hi");
     assert_eq!(Tokens::default().count_item(&conversation, 0), 3 + spelt + 4);
 }
 

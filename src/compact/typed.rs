@@ -38,7 +38,7 @@ const OUTPUT_BLOCKS: &[&str] =
 pub const NOTICE: &str = "compactproxy-notice";
 
 /// Labels with which harnesses begin tool output in user messages, whoever the agent is. A person may write
-/// them as well: what counts is said at [`Typed::is_output`].
+/// them as well: what counts is said at [`Typed::behind_output`].
 const LABELS: &[&str] = &[
     r"\[[\w.-]+(?: for [^\n]*)?\] Result:",
     r"EXECUTION RESULT of \[[^\n\]]*\]:?",
@@ -85,6 +85,8 @@ static LABEL_FORMS: LazyLock<Vec<Label>> = LazyLock::new(|| {
     };
     LABELS.iter().chain(TEXT_ACTION_LABELS).filter_map(form).collect()
 });
+
+static BLANK_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\n[ \t]*\r?\n").ok());
 
 /// In how many user messages a label has to recur to be the harness's where text follows it on its line.
 const RECURS: usize = 2;
@@ -137,26 +139,35 @@ impl<'c, 'b> Typed<'c, 'b> {
         if !matches!(facts.role, Role::User | Role::System) {
             return None;
         }
-        let texts = self.texts(item, facts);
-        if facts.role == Role::User && self.first != Some(item) && self.is_output(&texts.join("\n")) {
-            return None;
+        let mut texts = self.texts(item, facts);
+        if facts.role == Role::User && self.first != Some(item) {
+            texts = self.behind_output(texts);
         }
         let typed: Vec<String> =
             texts.iter().map(|text| without_blocks(text)).filter(|text| !text.is_empty()).collect();
         (!typed.is_empty()).then(|| typed.join("\n"))
     }
 
-    /// Whether a user message is tool output: its label stands alone on its line with output behind it, or the
-    /// same label begins several messages, or it ends or begins as a screen does. One sentence behind a label
+    /// What of a user message may be typed. None of it where the same label begins several messages, or where it ends or
+    /// begins as a screen does. Where a label stands alone on its line once, somebody pasted output: what follows its
+    /// first blank line may be their words, and where the agent calls tools, all of it. One sentence behind a label
     /// ("Output: always JSON") is somebody's words.
-    fn is_output(&self, text: &str) -> bool {
-        let text = text.trim_start();
-        let labelled = self
-            .labels()
-            .iter()
-            .zip(&self.labels)
-            .any(|(label, count)| label.alone.is_match(text) || *count >= RECURS && label.begins.is_match(text));
-        labelled || self.text_actions && SCREENS.as_ref().is_some_and(|form| form.is_match(text))
+    fn behind_output(&self, texts: Vec<String>) -> Vec<String> {
+        let joined = texts.join("\n");
+        let text = joined.trim_start();
+        let mut labels = self.labels().iter().zip(&self.labels);
+        let screen = || self.text_actions && SCREENS.as_ref().is_some_and(|form| form.is_match(text));
+        if labels.clone().any(|(label, count)| *count >= RECURS && label.begins.is_match(text)) || screen() {
+            return Vec::new();
+        }
+        match labels.find_map(|(label, _)| label.alone.find(text)).filter(|_| self.text_actions) {
+            None => texts,
+            Some(label) => {
+                let behind = text.get(label.end()..).unwrap_or_default();
+                let blank = BLANK_LINE.as_ref().and_then(|blank| blank.find(behind));
+                blank.and_then(|blank| behind.get(blank.end()..)).map(str::to_owned).into_iter().collect()
+            }
+        }
     }
 }
 

@@ -214,6 +214,9 @@ fn check_memory(settings: &MemorySettings, keys: &MemoryKeys, spot: &Spot<'_>, p
     }
 }
 
+/// Tokens of a pointer to a removed text, rounded up; a limit below them cannot be met.
+const LEAST_RESULT_TOKENS: usize = 200;
+
 fn check_eviction(settings: &EvictionSettings, keys: &EvictionKeys, spot: &Spot<'_>, problems: &mut Problems) {
     let (preview, limit) = (settings.preview_chars, settings.max_result_chars);
     if preview.saturating_mul(2) >= limit {
@@ -221,6 +224,10 @@ fn check_eviction(settings: &EvictionSettings, keys: &EvictionKeys, spot: &Spot<
             format!("head and tail of {preview} characters each leave nothing to remove of {limit} (max_result_chars)");
         let keys = [("preview_chars", at(&keys.preview_chars)), ("max_result_chars", at(&keys.max_result_chars))];
         spot.report(&keys, message, problems);
+    }
+    if settings.max_result_tokens.is_some_and(|limit| limit < LEAST_RESULT_TOKENS) {
+        let message = format!("must be at least {LEAST_RESULT_TOKENS}: what takes a result's place has about as many");
+        spot.report(&[("max_result_tokens", at(&keys.max_result_tokens))], message, problems);
     }
     if settings.excluded_tools.iter().any(String::is_empty) {
         spot.report(&[("excluded_tools", at(&keys.excluded_tools))], "holds an empty name".into(), problems);

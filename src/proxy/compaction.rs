@@ -28,17 +28,14 @@ use super::workers::Workers;
 use super::workspace;
 use crate::compact::plan::{Actions, Need, Proposal, Situation, plan, sighted};
 use crate::compact::render::render;
-use crate::compact::{Change, Evictions, Known, client_compaction, estimate, trim};
+use crate::compact::{Change, Evictions, Known, client_compaction, estimate, evict, trim};
 use crate::config::{Config, TenantRule};
 use crate::store::{Batch, CommitError, Health, Lasting, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
-use crate::wire::{self, Conversation, Dialect, Digest, Errand, Item};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
-/// A result of fewer bytes is never evicted at first sight by any sensible setting: pointer and preview would be
-/// as long. Should one be after all, the prompt cache breaks once.
-const LEAST_EVICTED: usize = 1_024;
 /// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
 const COUNTED_INLINE: usize = 4 * 1024;
 
@@ -164,7 +161,7 @@ impl Compactor {
         }
         // What was only counted was never forwarded.
         if origin.errand != Errand::Count {
-            self.remember(&identity, (conversation, &chain), work.known.seen);
+            self.remember(&identity, (conversation, &chain), &work.known);
             work.ticket = self.offer(incoming, &identity);
         }
         memory::begin(self, &origin);
@@ -237,7 +234,7 @@ impl Compactor {
         let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
         let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.remember(&identity, (&conversation, &chain), 0);
+        self.remember(&identity, (&conversation, &chain), &Known::default());
         let _ = self.offer(&incoming, &identity);
     }
 
@@ -246,16 +243,18 @@ impl Compactor {
         self.journal.as_ref()?.offer(incoming, identity)
     }
 
-    /// What went whole is remembered, but nothing is written for a mere claim. `seen`: leading items of which
-    /// that is known already.
-    fn remember(&self, identity: &Identity, (conversation, chain): (&Conversation<'_>, &[Digest]), seen: usize) {
+    /// What went whole is remembered, but nothing is written for a mere claim. Every large result counts, not the end
+    /// alone: the client may go back behind the end and on from there.
+    fn remember(&self, identity: &Identity, (conversation, chain): (&Conversation<'_>, &[Digest]), known: &Known) {
         if identity.proof == Proof::Claimed {
             return;
         }
-        // Only results are ever evicted, and no eviction makes a short one shorter.
-        let matters = |item: &Item| !item.facts.results.is_empty() && item.facts.text_bytes >= LEAST_EVICTED;
-        let lasting = conversation.items.iter().skip(seen).any(matters);
-        self.store.remember_forwarded(&identity.tenant, chain, if lasting { Lasting::Yes } else { Lasting::No });
+        let tenant = &identity.tenant;
+        for upto in evict::went_whole(conversation, known).filter_map(|item| chain.get(..=item)) {
+            self.store.remember_forwarded(tenant, upto, Lasting::Yes);
+        }
+        let lasting = conversation.items.iter().skip(known.seen).any(evict::is_evictable);
+        self.store.remember_forwarded(tenant, chain, if lasting { Lasting::Yes } else { Lasting::No });
     }
 
     /// The recorder of a response that others may continue.
@@ -351,6 +350,7 @@ impl Compactor {
     async fn provide(&self, work: &Work, proposal: &mut Proposal, chain: &[Digest]) {
         let origin = &work.origin;
         let turn = Turn { tenant: origin.tenant, root: origin.root, tip: chain.last().copied().unwrap_or_default() };
+        self.sessions.came(origin.payer(), chain);
         let (cut, urgent) = match proposal.summary {
             Need::No => {
                 if proposal.actions.summarized {
@@ -359,13 +359,18 @@ impl Compactor {
                 return;
             }
             Need::Ahead { cut } => {
-                let _ = sidecall::begin(self, origin, &work.known, cut, Purpose::Planned);
+                if self.sessions.is_worth_it(origin.payer()) {
+                    let _ = sidecall::begin(self, origin, &work.known, cut, Purpose::Planned);
+                }
                 return;
             }
             Need::Late { cut } => (cut, false),
             Need::Now { cut } => (cut, true),
         };
-        let means = self.sessions.trigger(turn, Readiness::Missing);
+        let means = match self.sessions.trigger(turn, Readiness::Missing) {
+            Means::SideCall if self.sessions.is_worth_it(origin.payer()) => Means::SideCall,
+            _ => Means::DigestOnly,
+        };
         let ticket = match means {
             Means::SideCall => sidecall::begin(self, origin, &work.known, cut, Purpose::Planned),
             Means::DigestOnly => None,

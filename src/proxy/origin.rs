@@ -12,6 +12,7 @@ use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
+use super::sessions::Payer;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
 use crate::compact::calibration::Calibration;
@@ -120,6 +121,12 @@ pub struct Incoming<'r> {
 }
 
 impl Origin {
+    /// Who pays for summaries in its name.
+    pub fn payer(&self) -> Payer {
+        let Self { tenant, upstream, model, .. } = self;
+        Payer { tenant: *tenant, upstream: Arc::clone(upstream), model: Arc::clone(model) }
+    }
+
     /// Gathers what is in force for a request whose body reads as `conversation`.
     pub fn new(compactor: &Compactor, incoming: &Incoming, identity: Identity, conversation: &Conversation) -> Self {
         let Incoming { shard, index, parts, .. } = incoming;

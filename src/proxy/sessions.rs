@@ -1,7 +1,7 @@
 //! What this process remembers of running conversations beside their rows: misses, and whether the
 //! provider's prompt cache was seen warm. Losing it costs at most a side call.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::recent::Recent;
 use crate::store::Tenant;
@@ -11,6 +11,11 @@ use crate::wire::Digest;
 const DIGEST_ONLY: u8 = 10;
 /// Refused evictions after which a session is left as it is: no paying twice per turn.
 const MAX_REFUSED: u8 = 2;
+/// Summaries that no later request has shown before a client counts as one whose histories do not come back: it trims
+/// them itself, or its first message changes.
+const MAX_UNSEEN: usize = 8;
+/// Of so many summaries for such a client one is made all the same: it may have changed.
+const UNSEEN_PER_TRY: usize = 10;
 /// Sessions remembered; beyond it those go that were not used for longest (L8).
 const MAX_SESSIONS: usize = 10_000;
 
@@ -38,15 +43,34 @@ pub struct Turn {
     pub tip: Digest,
 }
 
-/// The sessions of all tenants.
+/// The sessions of all tenants, and what becomes of the summaries that are made for them.
 pub struct Sessions {
     known: Mutex<Recent<(Tenant, Digest), Session>>,
+    payers: Mutex<Recent<Payer, Unseen>>,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self { known: Mutex::new(Recent::new(MAX_SESSIONS)) }
+        Self { known: Mutex::new(Recent::new(MAX_SESSIONS)), payers: Mutex::new(Recent::new(MAX_SESSIONS)) }
     }
+}
+
+/// Who pays for summaries: a tenant with one model of one upstream. Nothing narrower stays the same where every turn
+/// begins another session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Payer {
+    pub tenant: Tenant,
+    pub upstream: Arc<str>,
+    pub model: Arc<str>,
+}
+
+/// What was made for a payer since a summary was of use.
+#[derive(Debug, Default)]
+struct Unseen {
+    /// Digests of summarized prefixes that no later request has begun with, at most [`MAX_UNSEEN`].
+    prefixes: Vec<Digest>,
+    /// Summaries that were not made since.
+    skipped: usize,
 }
 
 /// How a request at its trigger may be served.
@@ -89,6 +113,45 @@ impl Sessions {
                 means
             }
         })
+    }
+
+    /// A summary of the prefix with this digest was made.
+    pub fn made(&self, payer: Payer, prefix: Digest) {
+        self.paying(payer, |unseen| {
+            if unseen.prefixes.len() < MAX_UNSEEN && !unseen.prefixes.contains(&prefix) {
+                unseen.prefixes.push(prefix);
+            }
+        });
+    }
+
+    /// A request with this history came: where it begins with a prefix that was summarized, summaries are of use.
+    pub fn came(&self, payer: Payer, chain: &[Digest]) {
+        self.paying(payer, |unseen| {
+            if unseen.prefixes.iter().any(|prefix| chain.contains(prefix)) {
+                *unseen = Unseen::default();
+            }
+        });
+    }
+
+    /// Whether another summary may be of use.
+    pub fn is_worth_it(&self, payer: Payer) -> bool {
+        self.paying(payer, |unseen| {
+            if unseen.prefixes.len() < MAX_UNSEEN {
+                return true;
+            }
+            unseen.skipped = (unseen.skipped + 1) % UNSEEN_PER_TRY;
+            if unseen.skipped != 0 {
+                return false;
+            }
+            // Room for the one that is tried now.
+            unseen.prefixes.remove(0);
+            true
+        })
+    }
+
+    fn paying<T>(&self, payer: Payer, what: impl FnOnce(&mut Unseen) -> T) -> T {
+        let mut payers = self.payers.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        what(payers.entry(payer))
     }
 
     fn with<T>(&self, tenant: Tenant, root: Digest, what: impl FnOnce(&mut Session) -> T) -> T {
@@ -151,6 +214,26 @@ mod tests {
         }
         assert_eq!(at(Readiness::Missing), Means::SideCall);
         assert_eq!(sessions.get(Tenant([9; 16]), root), Session::default());
+    }
+
+    #[test]
+    fn summaries_that_no_later_request_shows_become_rare() {
+        let sessions = Sessions::default();
+        let payer = |model: &str| Payer { tenant: Tenant([1; 16]), upstream: "u".into(), model: model.into() };
+        let digest = |turn: usize| *blake3::hash(&turn.to_le_bytes()).as_bytes();
+        // Every turn has another history.
+        let turn = |turn: usize| {
+            sessions.came(payer("m"), &[digest(turn), digest(turn + 1_000)]);
+            let made = sessions.is_worth_it(payer("m"));
+            if made {
+                sessions.made(payer("m"), digest(turn));
+            }
+            usize::from(made)
+        };
+        assert_eq!((0..108).map(turn).sum::<usize>(), MAX_UNSEEN + 10);
+        assert!(sessions.is_worth_it(payer("other")), "another model is another client");
+        sessions.came(payer("m"), &[digest(5_000), digest(107)]);
+        assert_eq!((200..208).map(turn).sum::<usize>(), MAX_UNSEEN, "one was of use");
     }
 
     #[test]

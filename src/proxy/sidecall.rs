@@ -140,6 +140,7 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
         Some((situation.digest_at(checkpoint.covers)?, Arc::new(checkpoint), texts))
     });
     let (digest, checkpoint, texts): (Digest, _, _) = composed.await??;
+    compactor.sessions.made(origin.payer(), digest);
     let prepared = Some((digest, Arc::clone(&checkpoint), Stage::Prepared));
     let batch = Batch { root: origin.root, texts: texts.clone(), checkpoint: prepared, ..Batch::default() };
     // What was paid for is of use to who waits for it, also where it cannot be kept.

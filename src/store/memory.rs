@@ -288,6 +288,20 @@ impl Memory {
         self.sessions.retain(|(owner, _), _| owner != tenant);
     }
 
+    /// Texts went from the database, perhaps some that rows here point to: rows are read anew, and what the database has
+    /// no more is not replayed. What went whole still does.
+    pub(super) fn forget_rows(&mut self) {
+        self.rows.retain(|_, _| false);
+        self.sessions.retain(|_, _| false);
+        self.version += 1;
+    }
+
+    /// The database itself is gone: what went whole is no better known than after a restart.
+    pub(super) fn forget_stored(&mut self) {
+        self.forget_rows();
+        self.forwarded.clear();
+    }
+
     fn apply_quarantine(&mut self, key: &Key, row: &mut Row) {
         if self.quarantined.contains(&(*key, UNREAD_LEVEL)) {
             self.quarantined.retain(|quarantined, ()| *quarantined != (*key, UNREAD_LEVEL));

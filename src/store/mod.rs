@@ -129,6 +129,18 @@ impl Store {
         thread::start(Some(sqlite::path_of(url)?), limits, Start::OpenOrFail).await
     }
 
+    /// The same for a command that only reads: what is not there is not created.
+    ///
+    /// # Errors
+    /// Also if there is no such file.
+    pub async fn open_existing(url: &str, limits: Limits) -> Result<Arc<Self>, OpenError> {
+        let path = sqlite::path_of(url)?;
+        match std::fs::metadata(&path) {
+            Ok(_) => Self::open(url, limits).await,
+            Err(source) => Err(OpenError::File { path, source }),
+        }
+    }
+
     /// The same for serving: a file that cannot be used leaves the store degraded, everything
     /// volatile, and is tried again in the background.
     ///

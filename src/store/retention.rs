@@ -34,21 +34,32 @@ pub(super) enum Due {
     Nothing,
 }
 
+/// What one batch removed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Swept {
+    pub(super) due: Due,
+    /// Some of a session, rows before the texts that they point to.
+    pub(super) of_session: bool,
+}
+
 /// Removes one batch.
-pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<Due, sqlx::Error> {
+pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<Swept, sqlx::Error> {
     let too_large = used_bytes(db).await? > bounds.max_size;
     // A file that is too large gives up its oldest session, however young that is.
     let (cutoff, sessions) = if too_large { (i64::MAX, 1) } else { (bounds.cutoff, SESSIONS_PER_BATCH) };
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let mut swept = log::delete_retired(&mut transaction).await?;
+    let mut swept = Swept { due: log::delete_retired(&mut transaction).await?, of_session: false };
     for _ in 0..sessions {
         let oldest = "SELECT id, 0, last_used FROM sessions WHERE last_used < ?1 \
                       UNION ALL SELECT id, 1, last_used FROM logs WHERE last_used < ?1 ORDER BY 3, 2, 1 LIMIT 1";
         let oldest = sqlx::query(oldest).bind(cutoff).fetch_optional(&mut *transaction).await?;
         let Some(oldest) = oldest else { break };
-        swept = Due::More;
+        swept.due = Due::More;
         let left = match oldest.try_get::<i64, _>(1)? {
-            0 => delete_some(&mut transaction, oldest.try_get(0)?).await?,
+            0 => {
+                swept.of_session = true;
+                delete_some(&mut transaction, oldest.try_get(0)?).await?
+            }
             _ => log::delete_log(&mut transaction, oldest.try_get(0)?).await?,
         };
         if left == Due::More {
@@ -62,11 +73,11 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<D
     Ok(swept)
 }
 
-/// Deletes a session, or as much of it as a batch may.
+/// Deletes a session, or as much of it as a batch may: texts only when no row is left that points to them.
 async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sqlx::Error> {
     let forwarded = "DELETE FROM forwarded WHERE (tenant, digest) IN \
                      (SELECT tenant, digest FROM forwarded WHERE session = ?1 LIMIT ?2)";
-    let rows = |table: &str| {
+    let of = |table: &str| {
         format!("DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE session = ?1 LIMIT ?2)")
     };
     // A text goes with the last session that used it.
@@ -74,27 +85,32 @@ async fn delete_some(db: &mut SqliteConnection, session: i64) -> Result<Due, sql
                  (SELECT 1 FROM session_texts WHERE text = texts.id AND session != ?1)";
     let links = "DELETE FROM session_texts WHERE (session, text) IN \
                  (SELECT session, text FROM session_texts WHERE session = ?1 LIMIT ?2)";
-    let mut swept = Due::Nothing;
-    let statements = [
+    let rows = [
         (forwarded, ROWS_PER_BATCH),
-        (&rows("evictions"), ROWS_PER_BATCH),
-        (&rows("checkpoints"), ROWS_PER_BATCH),
-        (&rows("overlays"), ROWS_PER_BATCH),
-        (&rows("flushes"), TEXTS_PER_BATCH),
-        (&rows("flushed"), ROWS_PER_BATCH),
-        (texts, TEXTS_PER_BATCH),
-        (links, TEXTS_PER_BATCH),
+        (&of("evictions"), ROWS_PER_BATCH),
+        (&of("checkpoints"), ROWS_PER_BATCH),
+        (&of("overlays"), ROWS_PER_BATCH),
+        (&of("flushes"), TEXTS_PER_BATCH),
+        (&of("flushed"), ROWS_PER_BATCH),
     ];
-    for (statement, limit) in statements {
-        let deleted = sqlx::query(statement).bind(session).bind(limit).execute(&mut *db).await?;
-        if i64::try_from(deleted.rows_affected()).unwrap_or(i64::MAX) >= limit {
-            swept = Due::More;
+    for (statement, limit) in rows {
+        if delete(db, statement, session, limit).await? == Due::More {
+            return Ok(Due::More);
         }
     }
-    if swept == Due::Nothing {
-        sqlx::query("DELETE FROM sessions WHERE id = ?").bind(session).execute(db).await?;
+    delete(db, texts, session, TEXTS_PER_BATCH).await?;
+    if delete(db, links, session, TEXTS_PER_BATCH).await? == Due::More {
+        return Ok(Due::More);
     }
-    Ok(swept)
+    sqlx::query("DELETE FROM sessions WHERE id = ?").bind(session).execute(db).await?;
+    Ok(Due::Nothing)
+}
+
+/// Deletes at most `limit` rows of a session; more may be left if it were that many.
+async fn delete(db: &mut SqliteConnection, statement: &str, session: i64, limit: i64) -> Result<Due, sqlx::Error> {
+    let deleted = sqlx::query(statement).bind(session).bind(limit).execute(db).await?;
+    let full = i64::try_from(deleted.rows_affected()).unwrap_or(i64::MAX) >= limit;
+    Ok(if full { Due::More } else { Due::Nothing })
 }
 
 /// Bytes of the pages in use.

@@ -54,6 +54,13 @@ pub(super) struct Files {
     log: Option<Identity>,
 }
 
+impl Files {
+    /// Whether both are one database, whatever became of its log.
+    pub(super) fn is_same_database(self, other: Self) -> bool {
+        self.database == other.database
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::scan::unescaped;
+use super::scan::{unescaped, unescaped_spelt};
 
 /// A chain digest: BLAKE3, 32 bytes. `d(i) = BLAKE3(d(i-1), canonical(item i))`.
 pub type Digest = [u8; 32];
@@ -216,15 +216,15 @@ impl Conversation<'_> {
         self.items.get(i).and_then(|item| self.body.get(item.span.clone())).unwrap_or_default()
     }
 
-    /// The decoded text of a slot: of a JSON string what it says, of an object its own spelling. `None` where
-    /// it is something else or holds a lone surrogate.
+    /// The decoded text of a slot: of a JSON string what it says (lone surrogates, which no text can hold, as they are
+    /// spelt), of an object its own spelling. `None` where it is something else.
     pub fn text(&self, item: usize, slot: &Slot) -> Option<String> {
         #[cfg(test)]
         DECODED.set(DECODED.get() + 1);
         let raw = self.raw(item).get(slot.span.clone())?;
         match raw.first() {
             Some(b'{') => std::str::from_utf8(raw).ok().map(str::to_owned),
-            _ => unescaped(raw),
+            _ => unescaped(raw).or_else(|| unescaped_spelt(raw)),
         }
     }
 

@@ -194,6 +194,44 @@ pub fn unescaped(raw: &[u8]) -> Option<String> {
     Some(text)
 }
 
+/// What a JSON string with lone surrogates says: these stay as they are spelt (`\ud83d`), which is how clients that cut
+/// a text within a character send it.
+pub fn unescaped_spelt(raw: &[u8]) -> Option<String> {
+    let mut rest = std::str::from_utf8(raw).ok()?;
+    let mut mended = String::with_capacity(raw.len() + 1);
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let (plain, escape) = rest.split_at_checked(at)?;
+        mended.push_str(plain);
+        let length = match (surrogate(escape), escape.get(6..).and_then(surrogate)) {
+            (None, _) => 2,
+            (Some(Half::High), Some(Half::Low)) => 12,
+            (Some(_), _) => {
+                mended.push('\\');
+                6
+            }
+        };
+        mended.push_str(escape.get(..length)?);
+        rest = escape.get(length..)?;
+    }
+    mended.push_str(rest);
+    unescaped(mended.as_bytes())
+}
+
+/// Half of a character beyond the basic plane.
+enum Half {
+    High,
+    Low,
+}
+
+/// Which half the escape that `text` begins with stands for.
+fn surrogate(text: &str) -> Option<Half> {
+    match u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()? {
+        0xd800..=0xdbff => Some(Half::High),
+        0xdc00..=0xdfff => Some(Half::Low),
+        _ => None,
+    }
+}
+
 /// The first byte of the value at `span`, which tells its type: one of `{ [ " t f n -` or a digit.
 pub fn kind(text: &[u8], span: &Range<usize>) -> u8 {
     text.get(span.start).copied().unwrap_or_default()
@@ -212,6 +250,18 @@ mod tests {
         let parts = elements(text, found[1].1.start).unwrap();
         let parts: Vec<_> = parts.into_iter().map(|span| &text[span]).collect();
         assert_eq!(parts, [&br#""x""#[..], b"{}", b"-2e3"]);
+    }
+
+    #[test]
+    fn lone_surrogates_are_read_as_they_are_spelt() {
+        let read = |raw: &str| unescaped_spelt(raw.as_bytes());
+        assert_eq!(read(r#""a\n\\ud83d""#).unwrap(), "a\n\\ud83d", "an escaped backslash is none");
+        assert_eq!(
+            read(r#""\ud83d\ude00 \ude00\n \ud83d\ud83d\ude00""#).unwrap(),
+            "\u{1f600} \\ude00\n \\ud83d\u{1f600}"
+        );
+        assert_eq!(read(r#""\ud83""#), None);
+        assert_eq!(read(r#""\x""#), None);
     }
 
     #[test]

@@ -237,6 +237,10 @@ async fn what_went_whole_stays_whole() {
     let sent = attempts(&provider).pop().unwrap();
     assert_eq!(sent.body, body.to_string());
     assert!(!sent.headers.contains_key("x-compactproxy-bypass"));
+    let mut other = body.clone();
+    *other["messages"].as_array_mut().unwrap().last_mut().unwrap() = result(1, "another end");
+    assert_eq!(post(proxy.proxy_addr, "k", &other).await.actions(), [""; 0]);
+    assert_eq!(attempts(&provider).pop().unwrap().json(), other, "shown whole behind another end");
     let mut later = next_turn(&body, "Go on.");
     later["messages"].as_array_mut().unwrap().extend([call(7), result(7, &words(8, 1_500))]);
     let answer = post(proxy.proxy_addr, "k", &later).await;

@@ -36,3 +36,19 @@ async fn a_side_calls_own_answer_tells_the_rate_limit() {
         assert_eq!(side_calls(&provider).len() > made, followed, "{left}");
     }
 }
+
+/// A client whose first message changes with every turn never comes back to what was summarized.
+#[tokio::test]
+async fn summaries_for_histories_that_never_come_back_are_given_up() {
+    let behaviour = Behaviour::default().with_summaries();
+    let settings = Settings { limit: Limit::of(6_000), behaviour, ..Settings::default() };
+    let (provider, proxy) = pair(settings, SECTIONS).await;
+    let mut made = Vec::new();
+    for turn in 0..16 {
+        assert_eq!(post(proxy.proxy_addr, "k", &history(&format!("at {turn}"), 5, 1_000)).await.status, 200);
+        made.push(side_calls(&provider).len());
+    }
+    assert!(made.windows(2).take(7).all(|two| two[0] < two[1]), "{made:?}");
+    // Eight that came to something; of the next ten the last is tried.
+    assert_eq!(made[11], made[15], "{made:?}");
+}

@@ -107,6 +107,28 @@ fn a_label_that_recurs_is_the_harness_s() {
 }
 
 #[test]
+fn a_rule_behind_pasted_output_is_typed() {
+    let rule = "Never use npm in this repository, always pnpm.";
+    for label in ["Tool output:", "[Command output]", "Output:", "Results:\n"] {
+        let pasted = format!("{label}\nerror: npm is missing\n\n{rule}\n\nThanks.");
+        let talk = Talk::new().user("go").assistant("a").user(&pasted);
+        assert_eq!(typed(&talk)[1..], [format!("{rule}\n\nThanks.")], "{label}");
+        let talk = Talk::new().user("go").tool("1", "ls", "{}", "x").user(&pasted);
+        assert_eq!(typed(&talk)[1..], [pasted.as_str()], "{label}");
+        let talk = Talk::new().user("go").assistant("a").user(&pasted).assistant("b").user(&pasted);
+        assert_eq!(typed(&talk), ["go"], "{label}: a harness's");
+    }
+}
+
+#[test]
+fn a_rule_with_a_lone_surrogate_is_typed() {
+    let body = br#"{"messages":[{"role":"user","content":"Never push. \ud83d"}]}"#;
+    let memo = crate::wire::memo::Memo::new(0);
+    let conversation = crate::wire::read(crate::wire::Dialect::Chat, body, &memo, [1; 16]).unwrap();
+    assert_eq!(Typed::new(&conversation, 1).text(0).as_deref(), Some(r"Never push. \ud83d"));
+}
+
+#[test]
 fn a_block_s_name_in_a_sentence_opens_nothing() {
     for block in ["<system-reminder>\nx\n</system-reminder>\n", "  <system-reminder>x</system-reminder>\n"] {
         let talk = Talk::new().user(&format!("Strip <system-reminder> first.\n{block}Never push."));

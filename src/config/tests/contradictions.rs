@@ -19,6 +19,7 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[compaction]\nreserved_tokens = -1", 2, "compaction.reserved_tokens", "negative"),
     ("[compaction]\nreserved_tokens = 99999999999999999999", 2, "compaction.reserved_tokens", "range"),
     ("[tool_result_eviction]\nexcluded_tools = [\n\"a\",\n5]", 4, "tool_result_eviction.excluded_tools", "a string"),
+    ("[tool_result_eviction]\nmax_result_tokens = 199", 2, "tool_result_eviction.max_result_tokens", "at least 200"),
     ("[tool_result_eviction]\nexcluded_tools = \"a\"", 2, "tool_result_eviction.excluded_tools", "a list"),
     ("compaction = false", 1, "compaction", "expected a table"),
     ("[upstream]\nname = \"a\"", 1, "upstream", "[[upstream]]"),

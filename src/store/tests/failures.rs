@@ -7,6 +7,16 @@ use sqlx::Connection;
 use super::*;
 
 #[tokio::test]
+async fn who_only_reads_creates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = Store::open_existing(&url(folder.path()), Limits::default()).await.err().unwrap();
+    assert!(error.to_string().contains("state.db"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let f = Fixture::new().await;
+    Store::open_existing(&f.url(), Limits::default()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_locked_file_costs_the_bound_and_nothing_lands_later() {
     let f = Fixture::impatient().await;
     let turns = chain("a", 4);

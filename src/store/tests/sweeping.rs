@@ -60,7 +60,7 @@ async fn a_large_session_goes_in_several_batches() {
     let mut db = f.outsider().await;
     let bounds = retention::Bounds { cutoff: i64::MAX, max_size: u64::MAX, now: 0 };
     let mut batches = 0;
-    while retention::sweep(&mut db, bounds).await.unwrap() == retention::Due::More {
+    while retention::sweep(&mut db, bounds).await.unwrap().due == retention::Due::More {
         batches += 1;
     }
     assert_eq!(batches, 3, "500, 500 and 200 with the rest");
@@ -90,4 +90,37 @@ async fn over_the_size_cap_the_oldest_sessions_go_until_it_fits() {
     assert!(kept.len() - first >= 6, "no more than needed: {kept:?}");
     f.store.close().await;
     assert!(std::fs::metadata(file(f.folder.path())).unwrap().len() <= max_size + 300_000, "space is given back");
+}
+
+#[tokio::test]
+async fn what_was_swept_is_not_replayed_from_memory() {
+    let f = Fixture::new().await;
+    let id = with_text(&f, "a", "text".into()).await;
+    f.commit(folding(&chain("a", 5), Level::Summary, "later", Stage::Prepared)).await.unwrap();
+    let known = f.known(&chain("a", 5)).await;
+    assert!(known.evictions.len() == 1 && known.prepared.is_some());
+    f.store.sweep_at(shared::now() + 31 * DAY).await;
+    assert_eq!(f.store.text(&id).await, Ok(None));
+    assert_eq!(f.known(&chain("a", 5)).await, Known::default(), "no pointer to a text that is gone");
+}
+
+/// A session that is over the size cap by itself loses some of its texts: never one that a row points to.
+#[tokio::test]
+async fn no_row_outlives_its_text() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 600);
+    let mut batch = Batch { root: turns[0], ..Batch::default() };
+    for digest in &turns {
+        let removed = f.store.text_key(&f.tenant).removed(format!("{digest:?}"));
+        batch.evictions.push((*digest, eviction(&removed.id.to_string())));
+        batch.texts.push(removed);
+    }
+    f.commit(batch).await.unwrap();
+    let mut db = f.outsider().await;
+    let bounds = retention::Bounds { cutoff: i64::MAX, max_size: u64::MAX, now: 0 };
+    let counts = "SELECT (SELECT count(*) FROM evictions), (SELECT count(*) FROM texts)";
+    while retention::sweep(&mut db, bounds).await.unwrap().due == retention::Due::More {
+        let (rows, texts): (i64, i64) = sqlx::query_as(counts).fetch_one(&mut db).await.unwrap();
+        assert!(rows == 0 || texts == 600, "{rows} rows, {texts} texts");
+    }
 }

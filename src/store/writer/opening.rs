@@ -30,8 +30,12 @@ impl Writer {
         self.shared.opened(opened.files, opened.secret);
         drop(alone);
         self.backoff = FIRST_RETRY;
-        self.changes = -1;
+        let last = std::mem::replace(&mut self.changes, -1);
         self.follow_others().await;
+        // Fewer changes than before: another file, or an earlier state of the same.
+        if self.changes < last {
+            self.shared.memory().forget_rows();
+        }
         self.restore_learned().await;
         Ok(())
     }
@@ -69,16 +73,24 @@ impl Writer {
         }
     }
 
-    /// A file that was deleted or replaced, or whose log was, is opened anew at its path; memory stays valid. What
-    /// was written into a log that is gone is copied into its database when that is closed.
+    /// A file that was deleted or replaced, or whose log was, is opened anew at its path. With a database its texts
+    /// are gone: memory forgets what points to them. What was written into a log that is gone is copied into its
+    /// database when that is closed.
     pub(super) async fn follow_file(&mut self) {
         let Some(path) = &self.shared.path else { return };
-        if self.db.as_ref().is_some_and(|(_, open)| sqlite::files(path) != Some(*open)) {
-            tracing::warn!(file = ?path, "the state file or its log was deleted or replaced: opening it anew");
-            if let Err(error) = self.open(Probe::None).await {
-                self.let_go().await;
-                self.shared.degrade(&error);
-            }
+        let Some(open) = self.db.as_ref().map(|(_, files)| *files) else { return };
+        let there = sqlite::files(path);
+        if there == Some(open) {
+            return;
+        }
+        tracing::warn!(file = ?path, "the state file or its log was deleted or replaced: opening it anew");
+        if !there.is_some_and(|there| there.is_same_database(open)) {
+            self.shared.memory().forget_stored();
+            self.changes = -1;
+        }
+        if let Err(error) = self.open(Probe::None).await {
+            self.let_go().await;
+            self.shared.degrade(&error);
         }
     }
 

@@ -127,7 +127,12 @@ impl Writer {
         let retention = i64::try_from(self.shared.limits.retention.as_secs()).unwrap_or(i64::MAX);
         let bounds = Bounds { cutoff: now.saturating_sub(retention), max_size: self.shared.limits.max_size, now };
         match bounded(sweep(db, bounds)).await {
-            Ok(swept) => swept,
+            Ok(swept) => {
+                if swept.of_session {
+                    self.shared.memory().forget_rows();
+                }
+                swept.due
+            }
             Err(error) => {
                 self.failed(&error).await;
                 Due::Nothing

@@ -155,6 +155,31 @@ fn known_history_is_neither_decoded_nor_counted() {
     }
 }
 
+/// Of a batch that went whole every large result stays whole, also where the client goes on from another end.
+#[test]
+fn what_went_whole_before_the_last_item_stays_whole() {
+    let mut world = World::new(strategies(8), None, ENDLESS);
+    let mut agent = Agent::new(0, Kind::Tools);
+    let spec = |result| CallSpec {
+        tool: 0,
+        arguments: Shape { form: 3, chars: 20 },
+        result: Shape { form: 3, chars: result },
+        reused: false,
+    };
+    let sent = agent.step(&Step::Tools(vec![spec(21_000), spec(40)]));
+    let mut other = sent.clone();
+    let mut last: serde_json::Value = serde_json::from_str(&other.last().unwrap().json).unwrap();
+    last["content"] = "another result".into();
+    other.last_mut().unwrap().json = last.to_string();
+    world.store.lost = 1;
+    for (clock, messages) in [&sent, &other, &sent].into_iter().enumerate() {
+        let turn = world.turn(agent.body(messages, clock));
+        assert!(turn.out == turn.raw, "turn {clock}");
+    }
+    let fresh = World::new(strategies(8), None, ENDLESS).turn(agent.body(&sent, 9));
+    assert!(fresh.out.len() < fresh.raw.len() / 2, "it would be evicted otherwise");
+}
+
 fn planned(conversation: &Conversation, known: &Known, strategies: &Strategies, window: Option<Window>) -> Proposal {
     plan(&Situation {
         conversation,

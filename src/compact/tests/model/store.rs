@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::compact::evict::went_whole;
 use crate::compact::rows::{Checkpoint, Eviction, Known, Level, Removed, TextId};
 use crate::store::{Batch, CommitError, Stage};
 use crate::wire::{Conversation, Digest};
@@ -57,8 +58,10 @@ impl Store {
         }
     }
 
-    pub fn saw(&mut self, conversation: &Conversation) {
-        self.seen.extend(conversation.chain());
+    /// Of what went out the store knows the end, and what is too large to be small.
+    pub fn saw(&mut self, conversation: &Conversation, known: &Known) {
+        self.seen.extend(went_whole(conversation, known).map(|item| conversation.items[item].chain));
+        self.seen.extend(conversation.chain().last());
     }
 
     pub fn forget(&mut self) {

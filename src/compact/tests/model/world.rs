@@ -186,7 +186,7 @@ impl World {
             }
             recovery = Some(found);
         }
-        self.store.saw(&conversation);
+        self.store.saw(&conversation, &known);
         let accepted = self.fits(&out);
         if accepted {
             let estimated = estimate::total(&situation.with(&known)).after;
