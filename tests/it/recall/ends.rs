@@ -136,7 +136,7 @@ async fn a_later_round_that_breaks_off_before_anything_was_shown_gives_way_to_th
             step(|_| says("Without.", vec![])),
         ];
         let (provider, proxy) = pair(scripted(steps), &sections("")).await;
-        let had = CHAT.had(proxy.proxy_addr, "k", &Cell { dialect: CHAT, stream: stream }.asked("way")).await;
+        let had = CHAT.had(proxy.proxy_addr, "k", &Cell { dialect: CHAT, stream }.asked("way")).await;
         assert_eq!((had.text.as_str(), attempts(&provider).len()), ("Without.", 3));
         assert_eq!(provider.violations(), []);
     }

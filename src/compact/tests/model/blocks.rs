@@ -71,7 +71,9 @@ impl Agent {
 
     /// Now and then the harness changes tools or instructions behind what the user said.
     fn change_block(&mut self, form: usize) {
-        if form % 3 == 0 && self.messages.last().is_some_and(|message| message.json.contains(r#""role":"user""#)) {
+        if form.is_multiple_of(3)
+            && self.messages.last().is_some_and(|message| message.json.contains(r#""role":"user""#))
+        {
             let n = self.next();
             self.push(format!(
                 r#"{{"role":"system","content":[{{"type":"mid_conv_system","content":[{{"type":"text","text":"Instruction {n}."}}]}}]}}"#
