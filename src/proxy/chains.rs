@@ -11,7 +11,7 @@ use crate::store::Tenant;
 use crate::wire::chain::{self, Collector, Output};
 use crate::wire::conversation::Fields;
 use crate::wire::sse::Reader;
-use crate::wire::{Conversation, Dialect, Errand, Role};
+use crate::wire::{Conversation, Dialect, Errand};
 
 /// Bytes of all recorded turns together.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -20,6 +20,9 @@ const MAX_RESPONSE: usize = 2 * 1024 * 1024;
 /// Bytes of one request's own input; a longer one is not recorded. They are held while its answer comes, beside the
 /// cap on buffered bodies.
 const MAX_INPUT: usize = 2 * 1024 * 1024;
+/// Bytes of the input of a request that begins a chain with turns of the model's: its client may send the whole
+/// history each time, each time longer.
+pub const MAX_SHOWN: usize = 256 * 1024;
 /// Turns of one chain.
 const MAX_TURNS: usize = 2_000;
 
@@ -48,7 +51,8 @@ struct Turn {
 /// Which requests begin a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
-    /// Those of a new conversation: a client that sends its whole history each time does not chain.
+    /// Those of a new conversation, or with turns that are not the provider's: a client that sends its whole history
+    /// each time does not chain.
     New,
     /// All: on a socket what follows continues it.
     Any,
@@ -75,7 +79,8 @@ enum Answer {
     Unread,
     Json(Vec<u8>),
     Stream(Box<Reader>, Collector),
-    TooLong,
+    /// It is recorded, or too long.
+    Over,
 }
 
 impl Chains {
@@ -120,11 +125,13 @@ impl Chains {
         begins: Beginning,
     ) -> Option<Recorder> {
         let previous = chain::previous(conversation);
+        let (fields, body) = (&conversation.fields, conversation.body);
+        let begun = || begins == Beginning::Any || chain::begins_read(conversation, MAX_SHOWN);
         let recorded = match &previous {
             Some(id) => self.is_whole(tenant, id),
-            None => !conversation.fields.continues && (begins == Beginning::Any || is_new(conversation)),
+            None => !fields.continues && begun(),
         };
-        recorded.then(|| self.recorder(tenant, previous, (&conversation.fields, conversation.body))).flatten()
+        recorded.then(|| self.recorder(tenant, previous, (fields, body))).flatten()
     }
 
     /// The recorder of the response to a request that begins a chain and is not read as a whole.
@@ -158,21 +165,46 @@ impl Chains {
 }
 
 impl Turns {
-    /// Forgets the turns used longest ago, an eighth more than need be, so that it is not due at once again.
+    /// Forgets the turns used longest ago of the tenants that hold most, an eighth more than need be, so that it is not
+    /// due at once again.
     fn shrink(&mut self) {
-        let mut by_use: Vec<(u64, usize)> = self.by_id.values().map(|turn| (turn.used, turn.bytes())).collect();
-        by_use.sort_unstable();
-        let (mut left, mut upto) = (self.bytes, 0);
-        for (used, bytes) in by_use {
-            if left <= MAX_BYTES / 8 * 7 {
-                break;
-            }
-            left -= bytes;
-            upto = used;
+        let mut held: HashMap<Tenant, Vec<(u64, usize)>> = HashMap::new();
+        for ((tenant, _), turn) in &self.by_id {
+            held.entry(*tenant).or_default().push((turn.used, turn.bytes()));
         }
-        self.by_id.retain(|_, turn| turn.used > upto);
+        let bytes = |turns: &Vec<(u64, usize)>| turns.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        let share = share(held.values().map(bytes).collect());
+        // The last use, of each tenant, that is forgotten.
+        let mut upto: HashMap<Tenant, u64> = HashMap::new();
+        for (tenant, mut turns) in held {
+            turns.sort_unstable();
+            let mut left = bytes(&turns);
+            for (used, bytes) in turns {
+                if left <= share {
+                    break;
+                }
+                left -= bytes;
+                upto.insert(tenant, used);
+            }
+        }
+        self.by_id.retain(|(tenant, _), turn| upto.get(tenant).is_none_or(|upto| turn.used > *upto));
         self.bytes = self.by_id.values().map(Turn::bytes).sum();
     }
+}
+
+/// The most that each may keep of what all of them hold, so that seven eighths of the cap are not exceeded: who holds
+/// less than an equal share leaves the rest of it to the others.
+fn share(mut held: Vec<usize>) -> usize {
+    held.sort_unstable();
+    let (mut left, mut others) = (MAX_BYTES / 8 * 7, held.len());
+    for bytes in held {
+        if bytes > left / others {
+            return left / others;
+        }
+        left -= bytes;
+        others -= 1;
+    }
+    MAX_BYTES
 }
 
 impl Turn {
@@ -181,13 +213,9 @@ impl Turn {
     }
 }
 
-/// Whether a conversation has no turn of the model's yet.
-fn is_new(conversation: &Conversation) -> bool {
-    conversation.items.iter().all(|item| !matches!(item.facts.role, Role::Assistant | Role::Tool))
-}
-
 impl Recorder {
-    /// A piece of the response, decoded.
+    /// A piece of the response, decoded. A response is recorded as soon as it is whole: who has its end may go on at
+    /// once, without waiting for the body's.
     pub fn see(&mut self, data: &[u8]) {
         if matches!(self.answer, Answer::Unread) {
             self.answer = match data.trim_ascii_start().first() {
@@ -196,36 +224,33 @@ impl Recorder {
                 Some(_) => Answer::Stream(Box::new(Reader::with_limit(MAX_RESPONSE)), Collector::default()),
             };
         }
-        let held = match &mut self.answer {
+        let (held, output) = match &mut self.answer {
             Answer::Json(text) => {
                 text.extend_from_slice(data);
-                text.len()
+                let whole = data.trim_ascii_end().ends_with(b"}").then(|| std::str::from_utf8(text).ok());
+                (text.len(), whole.flatten().and_then(chain::output))
             }
             Answer::Stream(reader, collector) => {
                 reader.push(data);
                 while let Some(event) = reader.next_event() {
                     collector.event(&event.data);
                 }
-                if reader.has_given_up() { usize::MAX } else { collector.bytes() }
+                let held = if reader.has_given_up() { usize::MAX } else { collector.bytes() };
+                (held, collector.take())
             }
-            Answer::Unread | Answer::TooLong => 0,
+            Answer::Unread | Answer::Over => (0, None),
         };
         if held > MAX_RESPONSE {
-            self.answer = Answer::TooLong;
+            self.answer = Answer::Over;
+        } else if let Some(output) = output {
+            self.record(output);
         }
     }
 
-    /// The response has ended: it is recorded if it was whole.
-    pub fn finish(self) {
-        let output = match self.answer {
-            Answer::Json(text) => std::str::from_utf8(&text).ok().and_then(chain::output),
-            Answer::Stream(_, collector) => collector.finish(),
-            Answer::Unread | Answer::TooLong => None,
-        };
-        if let Some(Output { id, items }) = output {
-            let turn = Turn { previous: self.previous, input: self.input, output: items, used: 0 };
-            self.chains.insert((self.tenant, id), turn);
-        }
+    fn record(&mut self, Output { id, items }: Output) {
+        self.answer = Answer::Over;
+        let (previous, input) = (self.previous.take(), std::mem::take(&mut self.input));
+        self.chains.insert((self.tenant, id), Turn { previous, input, output: items, used: 0 });
     }
 }
 

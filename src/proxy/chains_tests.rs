@@ -22,7 +22,6 @@ fn turn(chains: &Arc<Chains>, (previous, id): (Option<&str>, &str), text: &str) 
     let (first, rest) = response.as_bytes().split_at(7);
     recorder.see(first);
     recorder.see(rest);
-    recorder.finish();
     true
 }
 
@@ -67,10 +66,62 @@ fn what_was_used_last_stays_within_the_cap() {
 #[test]
 fn a_client_that_sends_its_whole_history_is_not_recorded_except_on_a_socket() {
     let chains = Arc::new(Chains::default());
-    let body = json!({"input": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}).to_string();
+    let answer = json!({"role": "assistant", "id": "msg_1", "content": "y"});
+    let body = json!({"input": [{"role": "user", "content": "x"}, answer]}).to_string();
     let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
     assert!(chains.record(MINE, &conversation, Beginning::New).is_none());
     assert!(chains.record(MINE, &conversation, Beginning::Any).is_some());
+}
+
+#[test]
+fn a_chain_may_begin_with_examples() {
+    let chains = Arc::new(Chains::default());
+    let example = json!([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, {"role": "user", "content": "z"}]);
+    let body = json!({ "input": example }).to_string();
+    let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    assert!(chains.record(MINE, &conversation, Beginning::New).is_some());
+}
+
+/// Who has the last event may go on over another connection before the body ends.
+#[test]
+fn a_response_is_recorded_when_its_last_event_has_come() {
+    let chains = Arc::new(Chains::default());
+    let body = json!({"input": "x"}).to_string();
+    let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+    let mut recorder = chains.record(MINE, &conversation, Beginning::New).unwrap();
+    recorder.see(b"data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\"}}\n\n");
+    assert!(!chains.is_whole(MINE, "r"));
+    recorder.see(b"data: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"output\":[]}}\n\n");
+    assert!(chains.is_whole(MINE, "r"));
+    let mut recorder = chains.record(MINE, &conversation, Beginning::New).unwrap();
+    recorder.see(b"{\"id\":\"whole\",\"output\":[]}\n");
+    assert!(chains.is_whole(MINE, "whole"));
+}
+
+/// L7: who fills the memory loses what is its own.
+#[test]
+fn one_tenant_pushes_no_other_out() {
+    let chains = Arc::new(Chains::default());
+    let body = |size: usize| json!({"input": "y".repeat(size)}).to_string();
+    let record = |tenant, id: &str, size| {
+        let body = body(size);
+        let conversation = read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
+        let mut recorder = chains.record(tenant, &conversation, Beginning::New).unwrap();
+        recorder.see(json!({"id": id, "output": []}).to_string().as_bytes());
+    };
+    record(OTHERS, "others", 1_000_000);
+    for n in 0..60 {
+        record(MINE, &format!("r{n}"), 600_000);
+        assert!(chains.bytes() <= MAX_BYTES);
+    }
+    assert!(chains.is_whole(OTHERS, "others") && chains.is_whole(MINE, "r59") && !chains.is_whole(MINE, "r0"));
+    // Both fill it: each keeps half.
+    for n in 0..60 {
+        record(OTHERS, &format!("o{n}"), 600_000);
+    }
+    let kept = |tenant, of: &str| (0..60).filter(|n| chains.is_whole(tenant, &format!("{of}{n}"))).count();
+    let (mine, others) = (kept(MINE, "r"), kept(OTHERS, "o"));
+    assert!(mine >= 10 && others >= 10 && mine + others <= 27, "{mine} {others}");
 }
 
 #[test]
@@ -81,7 +132,7 @@ fn a_response_over_the_cap_and_one_that_broke_off_are_not_recorded() {
     for (id, text, rest) in [("long", "z".repeat(MAX_RESPONSE), "\"}]}"), ("broken", "z".to_owned(), "")] {
         let mut recorder = chains.record(MINE, &conversation, Beginning::New).unwrap();
         recorder.see(format!(r#"{{"id":"{id}","output":[{{"type":"message","content":"{text}{rest}"#).as_bytes());
-        recorder.finish();
+        drop(recorder);
         assert!(!chains.is_whole(MINE, id) && chains.history(MINE, id).is_none(), "{id}");
     }
 }

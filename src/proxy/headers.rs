@@ -9,6 +9,8 @@ use super::route::Route;
 use crate::wire::Dialect;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Where Azure looks for a key.
+pub const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
 const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 const OWN_PREFIX: &str = "x-compactproxy-";
 
@@ -32,6 +34,7 @@ pub enum BodyHeaders {
 /// to be HTTP/1.
 pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialect>, body: BodyHeaders) -> HeaderMap {
     let trailers = wants_trailers(&headers);
+    let key = route.key.as_ref().map(|key| key.header(dialect, &headers));
     if !route.is_https() {
         headers.insert(HOST, route.host.clone());
     }
@@ -43,7 +46,7 @@ pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialec
                 BodyHeaders::TakenIn => *name == EXPECT,
                 BodyHeaders::Rewritten(_) => [EXPECT, CONTENT_ENCODING, CONTENT_LENGTH, TRAILER].contains(name),
             }
-            || (route.key.is_some() && (*name == AUTHORIZATION || *name == API_KEY))
+            || (key.is_some() && [AUTHORIZATION, API_KEY, AZURE_KEY].contains(name))
     });
     if trailers {
         out.insert(TE, HeaderValue::from_static("trailers"));
@@ -51,8 +54,7 @@ pub fn to_upstream(mut headers: HeaderMap, route: &Route, dialect: Option<Dialec
     if let BodyHeaders::Rewritten(length) = body {
         out.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    if let Some(key) = &route.key {
-        let (name, value) = key.header(dialect);
+    if let Some((name, value)) = key {
         out.insert(name, value);
     }
     out
@@ -143,7 +145,10 @@ pub fn tokens(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{Secret, Upstream};
 
     fn map(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut map = HeaderMap::new();
@@ -199,6 +204,25 @@ mod tests {
         assert_eq!(with(&[("anthropic-beta", "a,b")]), ["a,b,x-1"]);
         assert_eq!(with(&[("anthropic-beta", "a, x-1"), ("anthropic-beta", "b")]), ["a, x-1", "b"]);
         assert_eq!(with(&[("anthropic-beta", "a"), ("anthropic-beta", "b")]), ["a,x-1", "b"]);
+    }
+
+    #[test]
+    fn a_held_key_takes_the_place_of_the_clients_in_the_form_that_the_upstream_reads() {
+        let key = |base: &str, client: &'static str| {
+            let mut upstream = Upstream::clone(&Route::for_tests(base).upstream);
+            upstream.api_key = Some(Secret::new("held".into()));
+            let (route, headers) = (Route::new(Arc::new(upstream)).unwrap(), map(&[(client, "theirs")]));
+            let out = to_upstream(headers, &route, Some(Dialect::Chat), BodyHeaders::Kept);
+            let lines: Vec<_> = out.iter().filter(|(name, _)| *name != HOST).collect();
+            let [(name, value)] = lines[..] else { panic!("{lines:?}") };
+            (name.as_str().to_owned(), value.to_str().unwrap().to_owned())
+        };
+        let (bearer, azure) =
+            (("authorization".to_owned(), "Bearer held".to_owned()), ("api-key".to_owned(), "held".to_owned()));
+        assert_eq!(key("http://h", "authorization"), bearer);
+        assert_eq!(key("http://h", "x-api-key"), bearer);
+        assert_eq!(key("http://h", "api-key"), azure);
+        assert_eq!(key("https://mine.openai.azure.com/openai", "authorization"), azure);
     }
 
     #[test]

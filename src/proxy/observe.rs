@@ -103,10 +103,6 @@ impl Watch {
     }
 
     pub fn end(self, ending: Ending) {
-        // A client may close as soon as it has what it wants: the recorder knows whether that was all.
-        if let Some(recorder) = self.recorder {
-            recorder.finish();
-        }
         if let Some(listener) = self.listener.filter(|_| ending == Ending::Complete) {
             listener.finish();
         }

@@ -6,6 +6,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Uri};
 
+use super::headers::AZURE_KEY;
 use crate::config::{Api, Upstream};
 use crate::wire::{Dialect, shape};
 
@@ -25,6 +26,8 @@ pub struct Route {
 /// A credential that the proxy holds for an upstream.
 pub struct Key {
     api: Api,
+    /// The upstream is one of Azure's hosts.
+    azure: bool,
     bearer: HeaderValue,
     plain: HeaderValue,
 }
@@ -48,7 +51,7 @@ impl Route {
         let host = HeaderValue::from_str(host).map_err(|_| bad())?;
         let base = upstream.base_url.path().trim_end_matches('/').to_owned();
         let overlaps = base.match_indices('/').filter_map(|(at, _)| base.get(at..).map(str::to_owned)).collect();
-        let key = upstream.api_key.as_ref().map(|secret| Key::new(upstream.api, secret.expose())).transpose();
+        let key = upstream.api_key.as_ref().map(|secret| Key::new(&upstream, secret.expose())).transpose();
         let key = key.map_err(|_| RouteError::ApiKey(upstream.name.clone()))?;
         Ok(Self { scheme, authority, host, base, overlaps, key, upstream })
     }
@@ -111,17 +114,24 @@ impl Route {
 }
 
 impl Key {
-    fn new(api: Api, secret: &str) -> Result<Self, http::header::InvalidHeaderValue> {
+    fn new(upstream: &Upstream, secret: &str) -> Result<Self, http::header::InvalidHeaderValue> {
         let sensitive = |text: &str| {
             let mut value = HeaderValue::from_str(text)?;
             value.set_sensitive(true);
             Ok(value)
         };
-        Ok(Self { api, bearer: sensitive(&format!("Bearer {secret}"))?, plain: sensitive(secret)? })
+        let azure = upstream.base_url.host().is_some_and(|host| host.ends_with(".azure.com"));
+        Ok(Self {
+            api: upstream.api,
+            azure,
+            bearer: sensitive(&format!("Bearer {secret}"))?,
+            plain: sensitive(secret)?,
+        })
     }
 
-    /// The header that carries the key.
-    pub fn header(&self, dialect: Option<Dialect>) -> (HeaderName, HeaderValue) {
+    /// The header that carries the key of a request with these `headers`: whoever sends a key as Azure's clients do,
+    /// speaks to Azure, whatever its gateway's name is.
+    pub fn header(&self, dialect: Option<Dialect>, headers: &HeaderMap) -> (HeaderName, HeaderValue) {
         let anthropic = match self.api {
             Api::Anthropic | Api::Messages => true,
             Api::Auto => dialect == Some(Dialect::Messages),
@@ -129,6 +139,8 @@ impl Key {
         };
         if anthropic {
             (HeaderName::from_static("x-api-key"), self.plain.clone())
+        } else if self.azure || headers.contains_key(AZURE_KEY) {
+            (AZURE_KEY, self.plain.clone())
         } else {
             (AUTHORIZATION, self.bearer.clone())
         }

@@ -95,13 +95,14 @@ fn upstreams_are_chosen_by_prefix_then_path_then_header_then_order() {
 
 #[test]
 fn a_held_key_goes_where_the_api_wants_it() {
+    let plain = HeaderMap::new();
     let mut config = upstream("a", "http://h", None, Api::Anthropic);
     config.api_key = Some(Secret::new("k".into()));
     let key = |api| Route::new(Arc::new(Upstream { api, ..config.clone() })).unwrap().key.unwrap();
-    assert_eq!(key(Api::Anthropic).header(None).0, "x-api-key");
-    assert_eq!(key(Api::Openai).header(None), (AUTHORIZATION, HeaderValue::from_static("Bearer k")));
-    assert_eq!(key(Api::Auto).header(Some(Dialect::Messages)).0, "x-api-key");
-    assert_eq!(key(Api::Auto).header(Some(Dialect::Chat)).0, AUTHORIZATION);
+    assert_eq!(key(Api::Anthropic).header(None, &plain).0, "x-api-key");
+    assert_eq!(key(Api::Openai).header(None, &plain), (AUTHORIZATION, HeaderValue::from_static("Bearer k")));
+    assert_eq!(key(Api::Auto).header(Some(Dialect::Messages), &plain).0, "x-api-key");
+    assert_eq!(key(Api::Auto).header(Some(Dialect::Chat), &plain).0, AUTHORIZATION);
 }
 
 #[test]

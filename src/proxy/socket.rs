@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::side::{Reading, Side};
-use self::turn::{Sent, Turn, is_request};
+use self::turn::{Answering, Message, Sent, Trail, Turn, is_request};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
@@ -53,6 +53,7 @@ pub struct Socket {
     client: Side<TokioIo<Upgraded>>,
     upstream: Side<TokioIo<Upgraded>>,
     turn: Turn,
+    trail: Trail,
     /// The account of the request that is out.
     record: Option<Record>,
     /// What the client sent behind a message that is looked at.
@@ -98,6 +99,7 @@ impl Socket {
             index,
             parts: Arc::new(parts),
             turn: Turn::Passing,
+            trail: Trail::default(),
             record: None,
             later: VecDeque::new(),
             later_bytes: 0,
@@ -254,17 +256,18 @@ impl Socket {
     /// A second request before the first one is answered: which of them an event belongs to, nobody could tell.
     fn overlap(&mut self) {
         self.let_pass();
-        self.turn = match &self.turn {
-            Turn::Answering { open, .. } => Turn::Answering { open: open + 1, watch: None },
-            _ => Turn::Answering { open: 1, watch: None },
+        let (open, unread) = match &self.turn {
+            Turn::Answering(answering) => (answering.open + 1, answering.unread),
+            _ => (1, false),
         };
+        self.turn = Turn::Answering(Answering { open, watch: None, unread });
     }
 
     /// Begins to look at a request.
     fn look(&mut self, raw: Vec<Bytes>, body: Bytes) {
         let mut permit = Permit::empty(&self.shard.proxy.budget);
         if !permit.grow(body.len()) {
-            self.turn = Turn::Answering { open: 1, watch: None };
+            self.turn = Turn::Answering(Answering::one(None));
             return self.send_upstream(raw);
         }
         let mut record = Record::open(Arc::clone(&self.shard));
@@ -301,7 +304,7 @@ impl Socket {
             Some(work) => self.send(Sent::new(raw, work, Attempt::First, Vec::new())),
             None => {
                 self.send_upstream(raw);
-                self.turn = Turn::Answering { open: 1, watch: None };
+                self.turn = Turn::Answering(Answering::one(None));
             }
         }
         self.send_later();
@@ -324,6 +327,11 @@ impl Socket {
     }
 
     fn upstream_sent(&mut self, piece: Piece) {
+        let event = match &piece {
+            Piece::Text { text, .. } => Message::of(text),
+            _ => Message::default(),
+        };
+        let (behind, last) = (self.trail.is_behind(&event), event.is_last());
         match (piece, &mut self.turn) {
             (Piece::Control(bytes), _) => self.client.put(bytes),
             (Piece::Close(bytes), _) => {
@@ -332,17 +340,27 @@ impl Socket {
             }
             (Piece::Opaque(bytes), _) => {
                 self.let_pass();
+                self.passed_unread(&bytes);
                 self.client.put(bytes);
+            }
+            // The client is to see it with the error before it, or not at all.
+            (Piece::Text { raw, .. }, Turn::Holding(sent)) if behind && sent.attempt != Attempt::First => {
+                sent.refusal.extend(raw);
+            }
+            (Piece::Text { raw, .. }, Turn::Passing | Turn::Looking { .. } | Turn::Holding(_) | Turn::Answering(_))
+                if behind =>
+            {
+                self.send_client(raw);
             }
             (Piece::Text { raw, text }, Turn::Holding(sent)) => {
                 let step = sent.on_event(raw, &text, Instant::now());
-                self.take(step, &text);
+                self.take(step, (&text, last));
             }
             // What follows the refusal belongs to it.
             (Piece::Text { raw, .. }, Turn::Mending { refusal, .. }) => refusal.extend(raw),
             (Piece::Text { raw, text }, _) => {
                 self.send_client(raw);
-                self.observe(&text);
+                self.observe((&text, last));
             }
         }
     }
@@ -353,7 +371,7 @@ async fn finished(turn: &mut Turn) -> Event {
     match turn {
         Turn::Looking { looking, .. } => Event::Looked(looking.await.ok().flatten()),
         Turn::Mending { mending, .. } => Event::Mended(mending.await.ok().flatten()),
-        Turn::Passing | Turn::Holding(_) | Turn::Answering { .. } => std::future::pending().await,
+        Turn::Passing | Turn::Holding(_) | Turn::Answering(_) => std::future::pending().await,
     }
 }
 

@@ -19,7 +19,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Request};
 
-use super::chains::{Beginning, Recorder, is_recorded};
+use super::chains::{Beginning, MAX_SHOWN, Recorder, is_recorded};
 use super::compaction::{Compactor, Seen, UNKNOWN_WINDOW_BYTES};
 use super::encoding::Encoding;
 use super::headers::BodyHeaders;
@@ -92,7 +92,7 @@ impl Compactor {
             return None;
         }
         // A client that sends its whole history each time does not chain.
-        if !recorded || chain::shows_turns(&fields, body)? {
+        if !recorded || !chain::begins(&fields, body, MAX_SHOWN)? {
             return Some(None);
         }
         Some(self.chains.record_first(identity.tenant, (&fields, body)))

@@ -64,7 +64,12 @@ pub async fn open(
     record.status = answer.status().as_u16();
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let (mut parts, body) = answer.into_parts();
+        let demanded = parts.headers.get(UPGRADE).filter(|_| parts.status == StatusCode::UPGRADE_REQUIRED).cloned();
         parts.headers = headers::to_client(parts.headers);
+        if demanded.is_some() {
+            // A 426 has to say to what (RFC 9110, 15.5.22).
+            set_upgrade(&mut parts.headers, demanded);
+        }
         let relay = Relay::new(body, route.upstream.idle_timeout, record);
         return Ok(Response::from_parts(parts, ReplyBody::Relay(relay)));
     }

@@ -91,6 +91,11 @@ impl Collector {
     pub fn finish(self) -> Option<Output> {
         self.done
     }
+
+    /// The same, once.
+    pub fn take(&mut self) -> Option<Output> {
+        self.done.take()
+    }
 }
 
 /// The id of the response that a request continues.
@@ -109,15 +114,34 @@ pub fn input(fields: &Fields, body: &[u8], most: usize) -> Option<Bytes> {
     }
 }
 
-/// Whether a request's own input shows a turn of the model's. `None` where that takes a whole reading.
-pub fn shows_turns(fields: &Fields, body: &[u8]) -> Option<bool> {
+/// Whether a request's own input may begin a chain: it shows no turn of the model's, or some of at most `most` bytes
+/// in all that have no ids, as examples and an imported history have none. What a provider answered has ids: a client that shows
+/// it sends its whole history each time. `None` where that takes a whole reading.
+pub fn begins(fields: &Fields, body: &[u8], most: usize) -> Option<bool> {
     let span = array(fields)?;
     if kind(body, &span) == b'"' {
-        return Some(false);
+        return Some(true);
     }
-    let items = elements(body, span.start).ok()?;
-    let roles: Vec<Role> = items.into_iter().map(|item| role(body.get(item)?)).collect::<Option<_>>()?;
-    Some(roles.iter().any(|role| matches!(role, Role::Assistant | Role::Tool)))
+    let items = elements(body, span.start).ok()?.into_iter();
+    let items: Vec<(Role, &[u8])> =
+        items.map(|item| body.get(item).and_then(|item| Some((role(item)?, item)))).collect::<Option<_>>()?;
+    Some(may_begin(items, span.len() <= most))
+}
+
+/// The same, of a request that is read as a whole.
+pub fn begins_read(conversation: &Conversation, most: usize) -> bool {
+    let items = conversation.items.iter().enumerate().map(|(at, item)| (item.facts.role, conversation.raw(at)));
+    may_begin(items, array(&conversation.fields).is_some_and(|span| span.len() <= most))
+}
+
+fn may_begin<'i>(items: impl IntoIterator<Item = (Role, &'i [u8])>, short: bool) -> bool {
+    let shown = |(role, _): &(Role, &[u8])| matches!(role, Role::Assistant | Role::Tool);
+    items.into_iter().filter(shown).all(|(_, item)| short && !has_id(item))
+}
+
+/// Whether an item has the id that a provider gave it.
+fn has_id(item: &[u8]) -> bool {
+    members(item, 0).is_ok_and(|members| members.iter().any(|(key, _)| key == "id"))
 }
 
 /// The role of an item, if it is one that says which.

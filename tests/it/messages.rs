@@ -1,11 +1,16 @@
 //! Anthropic Messages through the proxy, against an upstream that is played by hand.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use compactproxy::config::TenantRule;
+use compactproxy::proxy::tenant::{Asker, Verified, identify};
+use compactproxy::store::WindowKey;
+use http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 
-use crate::support::chat::{parsed, words};
-use crate::support::proxy::{Served, start};
+use crate::support::chat::{over, parsed, words};
+use crate::support::proxy::{Served, open, start};
 use crate::support::wire::{Listener, connect};
 
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n";
@@ -231,6 +236,89 @@ async fn where_the_providers_option_is_refused_only_the_full_fold_is_left() {
     let (head, sent) = answered(&listener, &done()).await;
     assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding") && !head.contains("binding-controls"));
     assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
+}
+
+/// A second attempt may be what shows it: the next ones do not carry the option again.
+#[tokio::test]
+async fn an_option_that_is_refused_of_a_second_attempt_is_not_sent_again() {
+    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
+                    [[window]]\nmodel = \"claude*\"\ninput = 30000\n";
+    let (listener, proxy) = served(sections).await;
+    let error = |message: &str| {
+        let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
+        reply("400 Bad", "application/json", &error.to_string())
+    };
+    let long = error("prompt is too long: 12000 tokens > 8000 maximum");
+    let refusal = error("thinking.adaptive.block_binding: Extra inputs are not permitted");
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(8, 1_200)).to_string());
+    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
+    assert!(answered(&listener, &refusal).await.1.contains("block_binding"));
+    assert!(asked.await.unwrap().contains("prompt is too long"));
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(9, 1_200)).to_string());
+    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
+    let (_, sent) = answered(&listener, &done()).await;
+    assert!(!sent.contains("block_binding") && !sent.contains("\"signature\""), "{sent}");
+    assert!(asked.await.unwrap().contains("recovered"));
+}
+
+/// The error of a rewritten body may come in a stream that began well.
+#[tokio::test]
+async fn a_rewrite_that_is_refused_inside_a_success_is_followed_by_the_original() {
+    let (listener, proxy) = served(EVICTION).await;
+    let large = body(&loop_of(1, 3_000)).to_string();
+    let asked = ask(proxy.proxy_addr, "/v1/messages", large.clone());
+    let events = concat!(
+        "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",\"content\":[]}}\n\n",
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"no\"}}\n\n",
+    );
+    assert!(answered(&listener, &reply("200 OK", "text/event-stream", events)).await.1.len() < large.len());
+    assert_eq!(answered(&listener, &done()).await.1, large);
+    let answer = asked.await.unwrap();
+    assert!(answer.contains("Done.") && !answer.contains("invalid_request_error"), "{answer}");
+}
+
+/// A limit for the output that is not above the thinking's budget is refused (A14).
+#[tokio::test]
+async fn an_output_is_not_lowered_to_the_budget_of_the_thinking() {
+    let sections = "[compaction]\n[[window]]\nmodel = \"claude*\"\ninput = 30000\n";
+    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 9000 + 8000 > 16000, decrease input length or `max_tokens` and try again"}}"#;
+    for (budget, lowered) in [(5_000, true), (7_500, false)] {
+        let (listener, proxy) = served(sections).await;
+        let mut own = body(&loop_of(6, 1_400));
+        own["max_tokens"] = json!(8_000);
+        own["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
+        let asked = ask(proxy.proxy_addr, "/v1/messages", own.to_string());
+        answered(&listener, &reply("400 Bad", "application/json", refusal)).await;
+        let sent: Value = serde_json::from_str(&answered(&listener, &done()).await.1).unwrap();
+        assert!(sent["max_tokens"].as_u64().unwrap() > budget, "{}", sent["max_tokens"]);
+        assert_eq!(sent["messages"] == own["messages"], lowered, "{budget}: else the history is shortened");
+        assert!(asked.await.unwrap().starts_with("HTTP/1.1 200"));
+    }
+}
+
+/// Where the model stopped because its window was full, that is its window: but one sample never halves what is known.
+#[tokio::test]
+async fn a_window_that_was_filled_is_learned_with_care() {
+    for (input, learned) in [(1_500, None), (5_500, Some(6_000))] {
+        let listener = Listener::bind().await;
+        let config = parsed(&listener.url(), "[compaction]\n");
+        let store = open(&config.state.url);
+        let proxy = over(config, Arc::clone(&store), |_| {});
+        let mut own = body(&loop_of(3, 1_200));
+        own["model"] = json!("gpt-4");
+        let asked = ask(proxy.proxy_addr, "/v1/messages", own.to_string());
+        let answer = json!({ "type": "message", "role": "assistant", "model": "gpt-4", "content": [{ "type": "text", "text": "…" }],
+            "stop_reason": "model_context_window_exceeded", "usage": { "input_tokens": input, "output_tokens": 500 } });
+        let (_, sent) = answered(&listener, &reply("200 OK", "application/json", &answer.to_string())).await;
+        assert_eq!(sent, own.to_string());
+        asked.await.unwrap();
+        let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), "k".parse().unwrap())]);
+        let asker = Asker { upstream: "up", headers: &headers, uri: &Uri::default() };
+        let tenant = identify(&store, &TenantRule::Credential, &Verified::default(), &asker).tenant;
+        let key =
+            WindowKey { tenant: &tenant, upstream: "up", path: "/v1/messages", model: "gpt-4", betas: "some-beta" };
+        assert_eq!(store.window(&key).and_then(|window| window.total), learned);
+    }
 }
 
 /// The upstream of a client that takes its turns in order: what it was sent, head and body. It has all of a prompt in its

@@ -207,7 +207,7 @@ fn frame(first: u8, payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
 #[tokio::test]
 async fn an_upstreams_refusal_is_relayed_exactly() {
     for refusal in [
-        "HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\nx-a: 1\r\n\r\nno",
+        "HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\nx-a: 1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nno",
         "HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nx-a: 1\r\n\r\nno",
     ] {
         let listener = Listener::bind().await;
@@ -299,6 +299,67 @@ async fn where_the_second_attempt_fails_too_the_client_sees_the_first_error() {
     second["error"]["message"] = json!("Your input exceeds the context window of this model, again.");
     ends.tell(&second).await;
     assert_eq!((ends.told().await, ends.told().await), (created, too_long()));
+}
+
+/// OpenAI tells of one failure twice. The second event belongs to the answer that was given up, not to the second
+/// attempt's.
+#[tokio::test]
+async fn what_trails_behind_an_error_is_not_taken_for_the_second_attempts() {
+    let mut ends = ends(SECTIONS).await;
+    overflowing(&mut ends).await;
+    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_refused"}})).await;
+    ends.tell(&too_long()).await;
+    ends.asked().await;
+    let error = &too_long()["error"];
+    ends.tell(&json!({"type": "response.failed", "response": {"id": "resp_refused", "error": error}})).await;
+    ends.answer("resp_3", "done").await;
+    // What fails now is another answer.
+    let body = request(Some("resp_3"), json!([user("and now?")]));
+    ends.ask(&body).await;
+    assert_eq!(ends.asked().await, body.to_string());
+    let events = [
+        json!({"type": "response.created", "response": {"id": "resp_4"}}),
+        json!({"type": "response.output_text.delta", "delta": "x"}),
+        json!({"type": "error", "error": {"type": "server_error", "message": "no"}}),
+    ];
+    for event in events {
+        ends.tell(&event).await;
+        assert_eq!(ends.told().await, event);
+    }
+    // The client need not wait for what trails.
+    let next = request(Some("resp_3"), json!([user("again?")]));
+    ends.ask(&next).await;
+    assert_eq!(ends.asked().await, next.to_string());
+    let failed = json!({"type": "response.failed", "response": {"id": "resp_4", "error": error}});
+    ends.tell(&failed).await;
+    assert_eq!(ends.told().await, failed);
+    ends.answer("resp_5", "done").await;
+}
+
+/// Of an event that is too long, its beginning tells whether it is the last one; if not there, the next end does.
+#[tokio::test]
+async fn an_event_that_is_too_long_to_be_read_ends_compaction_for_no_longer_than_its_answer() {
+    let long = "x".repeat(5 * 1024 * 1024);
+    let first = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":"{long}"}}}}"#);
+    let hidden = format!(r#"{{"response":{{"id":"r","output":"{long}"}},"type":"response.completed"}}"#);
+    for (completed, missed) in [(first, 0), (hidden, 1)] {
+        let mut ends = ends(SECTIONS).await;
+        let body = request(None, json!([user("look"), call(1), result(1, &words(3, 12_000))]));
+        ends.ask(&request(None, json!([user("begin")]))).await;
+        ends.asked().await;
+        let opening = json!({"type": "response.output_text.delta", "delta": "x"});
+        ends.tell(&opening).await;
+        assert_eq!(ends.told().await, opening);
+        let Ends { client, upstream, .. } = &mut ends;
+        let (sent, got) = tokio::join!(upstream.send(Message::text(completed.clone())), patiently("it", client.next()));
+        sent.unwrap();
+        assert!(text(got.unwrap().unwrap()) == completed);
+        for n in 0..=missed {
+            ends.ask(&body).await;
+            assert_eq!(ends.asked().await.contains("/_compactproxy/evicted/"), n == missed, "{n} of {missed}");
+            ends.answer(&format!("resp_{n}"), "done").await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -65,6 +65,20 @@ fn the_oldest_pictures_go_until_half_of_the_bytes_is_left() {
 }
 
 #[test]
+fn a_picture_that_goes_leaves_its_breakpoint() {
+    let mut marked = picture(0, 9_000);
+    marked["cache_control"] = json!({ "type": "ephemeral", "ttl": "1h" });
+    let messages = [
+        json!({ "role": "user", "content": [marked.clone(), { "type": "text", "text": "look" }] }),
+        json!({ "role": "assistant", "content": "seen" }),
+        json!({ "role": "user", "content": "and?" }),
+    ];
+    let (sent, ..) = lightened_body(&messages).unwrap();
+    let block = &sent["messages"][0]["content"][0];
+    assert_eq!((&block["type"], &block["cache_control"]), (&json!("text"), &marked["cache_control"]));
+}
+
+#[test]
 fn what_is_asked_about_goes_last() {
     let call = |id: &str| json!({ "role": "assistant", "content": [{ "type": "tool_use", "id": id, "name": "f", "input": {} }] });
     let seen = |id: &str, n, bytes| {

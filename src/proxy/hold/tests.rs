@@ -75,6 +75,18 @@ fn a_refused_rewrite_is_told() {
 }
 
 #[test]
+fn a_refused_rewrite_is_told_inside_a_success_too() {
+    let error = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no"}}"#;
+    let stream = format!("event: ping\ndata: {{\"type\":\"ping\"}}\n\nevent: error\ndata: {error}\n\n");
+    for text in [error, &stream] {
+        assert_eq!(play(Sent::Rewritten, 200, &[text.as_bytes()], Ending::End).0, Step::Rejected(400), "{text}");
+        assert_eq!(play(Sent::Original, 200, &[text.as_bytes()], Ending::End).0, Step::Release, "{text}");
+        let busy = text.replace("invalid_request_error", "rate_limit_error");
+        assert_eq!(play(Sent::Rewritten, 200, &[busy.as_bytes()], Ending::End).0, Step::Release, "{busy}");
+    }
+}
+
+#[test]
 fn what_cannot_be_decoded_is_relayed() {
     for status in [200, 400, 500] {
         assert_eq!(Hold::new(Sent::Original).on_head(status, Coding::Unknown), Step::Release);

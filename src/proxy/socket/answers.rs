@@ -12,18 +12,18 @@ use super::super::outcome::Outcome;
 use super::super::second::Attempt;
 use super::super::work::Work;
 use super::Socket;
-use super::turn::{Sent, Step, Turn, is_last};
+use super::turn::{Answering, Sent, Step, Turn, begins_last};
 use crate::wire::overflow::Verdict;
 
 impl Socket {
-    /// Takes the step that the event `text` asks for.
-    pub(super) fn take(&mut self, step: Step, text: &[u8]) {
+    /// Takes the step that an event asks for: what it says, and whether it is the last one of its answer.
+    pub(super) fn take(&mut self, step: Step, (text, last): (&[u8], bool)) {
         let Turn::Holding(mut sent) = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match step {
             Step::Hold => self.turn = Turn::Holding(sent),
             Step::Answered => {
                 self.answered(sent);
-                self.observe(text);
+                self.observe((text, last));
             }
             Step::Failed => {
                 if sent.attempt == Attempt::Shorter {
@@ -65,7 +65,7 @@ impl Socket {
         }
         self.send_client(sent.take_held());
         let watch = learning::of_call(&self.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
-        self.turn = Turn::Answering { open: 1, watch };
+        self.turn = Turn::Answering(Answering::one(watch));
     }
 
     /// An error goes to the client.
@@ -135,24 +135,39 @@ impl Socket {
             },
             Turn::Mending { refusal, .. } => self.send_client(refusal),
             turn @ Turn::Looking { .. } => self.turn = turn,
-            Turn::Answering { .. } | Turn::Passing => {}
+            Turn::Answering(_) | Turn::Passing => {}
         }
     }
 
     /// Shows an answer's event to its observer.
-    pub(super) fn observe(&mut self, text: &[u8]) {
-        let Turn::Answering { open, watch } = &mut self.turn else { return };
+    pub(super) fn observe(&mut self, (text, last): (&[u8], bool)) {
+        let Turn::Answering(Answering { watch, .. }) = &mut self.turn else { return };
         if let Some(watch) = watch {
             watch.see(&[b"data: ", text, b"\n\n"].concat().into());
         }
-        if !is_last(text) {
-            return;
+        if last {
+            self.ended(Ending::Complete);
         }
-        if let Some(watch) = watch.take() {
-            watch.end(Ending::Complete);
+    }
+
+    /// Some bytes of the upstream's pass unread. Should they end an answer without saying so where it is looked for,
+    /// the next end that is read makes up for it.
+    pub(super) fn passed_unread(&mut self, bytes: &[u8]) {
+        let Turn::Answering(answering) = &mut self.turn else { return };
+        match begins_last(bytes) {
+            true => self.ended(Ending::Failed),
+            false => answering.unread = true,
         }
-        *open = open.saturating_sub(1);
-        if *open == 0 {
+    }
+
+    /// An answer is over.
+    fn ended(&mut self, ending: Ending) {
+        let Turn::Answering(answering) = &mut self.turn else { return };
+        if let Some(watch) = answering.watch.take() {
+            watch.end(ending);
+        }
+        answering.open = if answering.unread { 0 } else { answering.open.saturating_sub(1) };
+        if answering.open == 0 {
             self.turn = Turn::Passing;
             self.close(StatusCode::OK.as_u16());
         }

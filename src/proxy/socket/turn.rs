@@ -39,8 +39,16 @@ pub enum Turn {
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
     Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Option<Box<Work>>> },
-    /// So many answers pass; a single one is observed.
-    Answering { open: usize, watch: Option<Box<Watch>> },
+    /// Answers pass.
+    Answering(Answering),
+}
+
+/// So many answers pass; a single one is observed.
+pub struct Answering {
+    pub open: usize,
+    pub watch: Option<Box<Watch>>,
+    /// Something passed unread: it may have been the end of an answer.
+    pub unread: bool,
 }
 
 /// What an event of the answer asks for.
@@ -59,6 +67,12 @@ pub enum Step {
     FirstError {
         condemned: bool,
     },
+}
+
+impl Answering {
+    pub fn one(watch: Option<Box<Watch>>) -> Self {
+        Self { open: 1, watch, unread: false }
+    }
 }
 
 impl Sent {
@@ -105,22 +119,80 @@ impl Sent {
     }
 }
 
-/// Whether an event is the last one of an answer.
-pub fn is_last(text: &[u8]) -> bool {
-    matches!(&*kind(text), "response.completed" | "response.incomplete" | "response.failed" | "error")
+/// The events that end an answer.
+const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
+/// Bytes of a message that passes unread in which its type stands.
+const HEAD_BYTES: usize = 64;
+
+/// What a message says of itself; no type where it does not read.
+#[derive(Debug, Default, Deserialize)]
+pub struct Message<'t> {
+    #[serde(rename = "type", borrow, default)]
+    pub kind: Cow<'t, str>,
+    #[serde(borrow, default)]
+    response: Option<Response<'t>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Response<'t> {
+    #[serde(borrow, default)]
+    id: Cow<'t, str>,
+}
+
+impl<'t> Message<'t> {
+    pub fn of(text: &'t [u8]) -> Self {
+        serde_json::from_slice(text).unwrap_or_default()
+    }
+
+    /// The id of the response that it is about.
+    pub fn id(&self) -> Option<&str> {
+        self.response.as_ref().map(|response| &*response.id).filter(|id| !id.is_empty())
+    }
+
+    /// Whether it is the last event of an answer.
+    pub fn is_last(&self) -> bool {
+        LAST.contains(&&*self.kind)
+    }
 }
 
 /// Whether a client's message is a request for a response.
 pub fn is_request(text: &[u8]) -> bool {
-    kind(text) == "response.create"
-}
-
-/// The type of a message; empty where it has none.
-fn kind(text: &[u8]) -> Cow<'_, str> {
     #[derive(Deserialize)]
-    struct Message<'t> {
+    struct Kind<'t> {
         #[serde(rename = "type", borrow)]
         kind: Cow<'t, str>,
     }
-    serde_json::from_slice::<Message>(text).map_or(Cow::Borrowed(""), |message| message.kind)
+    serde_json::from_slice::<Kind>(text).is_ok_and(|message| message.kind == "response.create")
+}
+
+/// Whether the first bytes of a message that passes unread, as they are on the wire, name the end of an answer.
+pub fn begins_last(frame: &[u8]) -> bool {
+    let head = frame.get(..HEAD_BYTES).unwrap_or(frame);
+    LAST.iter().any(|kind| memchr::memmem::find(head, format!("\"type\":\"{kind}\"").as_bytes()).is_some())
+}
+
+/// Tells an event that trails behind an `error` from those of the answers after it: OpenAI sends both an `error` and a
+/// `response.failed` for one answer.
+#[derive(Debug, Default)]
+pub struct Trail {
+    /// The response that began last.
+    begun: Option<String>,
+    /// The one that an `error` has ended.
+    ended: Option<String>,
+}
+
+impl Trail {
+    /// Takes in an event; whether it ends an answer that was over already.
+    pub fn is_behind(&mut self, event: &Message<'_>) -> bool {
+        match &*event.kind {
+            "response.created" => self.begun = event.id().map(str::to_owned),
+            "error" => self.ended = self.begun.take(),
+            _ if event.is_last() && self.ended.is_some() && self.ended.as_deref() == event.id() => {
+                self.ended = None;
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
 }

@@ -9,6 +9,23 @@ use sqlx::sqlite::SqliteConnectOptions;
 use super::*;
 
 #[tokio::test]
+async fn of_a_window_what_is_not_told_is_kept_as_it_is_known() {
+    let f = Fixture::new().await;
+    let key = WindowKey { tenant: &f.tenant, upstream: "u", path: "p", model: "m", betas: "" };
+    for (input, total, known) in [
+        (Some(8_000), None, (Some(8_000), None)),
+        (None, Some(10_000), (Some(8_000), Some(10_000))),
+        (None, Some(6_000), (None, Some(6_000))),
+        (Some(5_000), None, (Some(5_000), Some(6_000))),
+        (Some(9_000), None, (Some(9_000), None)),
+    ] {
+        f.store.learn_window(&key, LearnedWindow { input, total });
+        let window = f.store.window(&key).unwrap();
+        assert_eq!((window.input, window.total), known);
+    }
+}
+
+#[tokio::test]
 async fn a_restart_gives_the_same() {
     let f = Fixture::new().await;
     let turns = chain("a", 700);

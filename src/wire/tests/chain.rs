@@ -98,30 +98,36 @@ fn only_a_turn_that_has_ended_is_one() {
 }
 
 #[test]
-fn turns_are_seen_without_a_reading_as_with_one_or_not_at_all() {
+fn a_beginning_is_told_without_a_reading_as_with_one_or_not_at_all() {
     let user = r#"{"role":"user","content":"x \"assistant\""}"#;
     let said = r#"{"type":"message","role":"assistant","content":[]}"#;
     let output = r#"{"type":"function_call_output","call_id":"c","output":"x"}"#;
     let system = r#"{"role":"developer","content":"x"}"#;
     let compaction = r#"{"type":"compaction","encrypted_content":"x"}"#;
-    for (items, seen) in [
-        (vec![], Some(false)),
-        (vec![user], Some(false)),
-        (vec![system, user, user], Some(false)),
-        (vec![user, said], Some(true)),
+    let answered = r#"{"type":"message","id":"msg_1","role":"assistant","content":[]}"#;
+    let long = format!(r#"{{"role":"user","content":"{}"}}"#, "x".repeat(1_000));
+    for (items, begins) in [
+        (vec![], Some(true)),
+        (vec![user], Some(true)),
+        (vec![system, user, user], Some(true)),
+        (vec![&long], Some(true)),
+        // Examples; what has an id is an answer that was given.
+        (vec![user, said, user], Some(true)),
         (vec![output, user], Some(true)),
+        (vec![user, said, &long], Some(false)),
+        (vec![user, answered], Some(false)),
         // What a compaction stands for is no turn: only a reading tells.
         (vec![user, said, compaction, user], None),
         (vec![user, "1"], None),
     ] {
         let body = format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
         let fields = fields(Dialect::Responses, body.as_bytes()).unwrap();
-        assert_eq!(shows_turns(&fields, body.as_bytes()), seen, "{body}");
-        let turn = |role| matches!(role, Role::Assistant | Role::Tool);
-        if let Some(seen) = seen {
-            assert_eq!(conversation(&body).items.iter().any(|item| turn(item.facts.role)), seen, "{body}");
+        assert_eq!(super::begins(&fields, body.as_bytes(), 1_000), begins, "{body}");
+        if let Some(begins) = begins {
+            assert_eq!(begins_read(&conversation(&body), 1_000), begins, "{body}");
         }
     }
     let text = r#"{"input":"x"}"#;
-    assert_eq!(shows_turns(&fields(Dialect::Responses, text.as_bytes()).unwrap(), text.as_bytes()), Some(false));
+    let fields = fields(Dialect::Responses, text.as_bytes()).unwrap();
+    assert_eq!(begins(&fields, text.as_bytes(), 1_000), Some(true));
 }
