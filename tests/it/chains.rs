@@ -179,7 +179,7 @@ async fn the_count_of_a_whole_chain_corrects_no_estimate_of_an_increment() {
     ends.exchange(&body, &[(400, refusal)]).await;
     assert_eq!(factor(&store), None, "from an error");
     let mut large = result(2);
-    large[0]["output"] = json!(words(2, 25_000));
+    large[0]["output"] = json!(words(2, 20_000));
     let mut counted = response(3);
     counted["usage"]["input_tokens"] = json!(200_000);
     let mut body = request(&ends, Some("resp_elsewhere"), large);
