@@ -129,6 +129,8 @@ def main(folder):
     proxy = Proxy(folder)
     with ThreadPoolExecutor() as both:
         over_http, over_socket = both.map(lambda way: through(proxy, folder, way), ("http", "socket"))
+    evicted = proxy.metric('compactproxy_actions_total{action="evicted"}')
+    check("the metrics count evictions", evicted >= len(over_http + over_socket), str(evicted))
     check("the proxy ends with status 0", proxy.stop() == 0)
     requests, total = provider.record()
     for run in over_http:

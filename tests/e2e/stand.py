@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import threading
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,6 +140,12 @@ class Proxy(Program):
         self.root = f"http://{addresses['proxy']}"
         self.url = f"{self.root}/v1"
         self.admin = addresses["admin"]
+
+    def metric(self, line):
+        """The sum of the metrics whose lines begin so."""
+        with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=PATIENCE) as response:
+            lines = response.read().decode().splitlines()
+        return sum(float(text.rsplit(" ", 1)[1]) for text in lines if text.startswith(line))
 
 
 def write_config(folder, provider, max_result_chars=MAX_RESULT_CHARS):
