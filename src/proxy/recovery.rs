@@ -177,10 +177,12 @@ impl Compactor {
         let texts = rung.texts.clone();
         let mut batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
         batch.overlays.extend(offer.clone());
-        match (self.commit(&origin, batch.clone()).await, offer) {
-            (Ok(()), Some(offer)) => self.begun(work, &offer).await,
-            (Ok(()), None) => {}
-            (Err(_), _) => self.store.hold_in_memory(&origin.tenant, &Batch { overlays: Vec::new(), ..batch }),
+        // The texts name the tool already, so that it comes in either case.
+        if self.commit(&origin, batch.clone()).await.is_err() {
+            self.store.hold_in_memory(&origin.tenant, &batch);
+        }
+        if let Some(offer) = offer {
+            self.begun(work, &offer).await;
         }
         work.activated = Some(digest);
         let known = self.known_now(work, &chain).await;
