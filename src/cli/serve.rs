@@ -17,11 +17,12 @@ pub fn run(config: Config, log_format: Option<LogFormat>) -> Result<(), Failure>
     subscriber::start(log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(runtime_failure)?;
     runtime.block_on(async {
+        let _size_limit = drain::size_limit().map_err(runtime_failure)?;
         let store = store(&config).await?;
         let running = start(config, store.clone())?;
         let (proxy, admin) = (running.proxy_addr, running.admin_addr);
         let _ = writeln!(std::io::stderr(), "listening proxy={proxy} admin={admin}");
-        drain::signal().await.map_err(runtime_failure)?;
+        drain::stop().await.map_err(runtime_failure)?;
         tracing::info!("ending: open requests may finish");
         running.stop();
         let joined = tokio::task::spawn_blocking(move || running.join()).await;

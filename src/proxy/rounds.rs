@@ -23,6 +23,7 @@ use super::headers;
 use super::holding::Held;
 use super::identity::Names;
 use super::intake::Intake;
+use super::origin::Tools;
 use super::outcome::{Outcome, Record};
 use super::overlay::Offered;
 use super::reading::{Reading, Who};
@@ -89,6 +90,26 @@ enum End {
 }
 
 impl Exchange<'_> {
+    /// An answer in a coding that cannot be read, in which the model may call the proxy's tools: nothing can be hidden
+    /// there. No tools for this conversation any more, and the same call again without them.
+    pub(super) async fn readable(
+        &self,
+        (parts, intake): (&Parts, &Intake),
+        work: &mut Box<Work>,
+        held: Held,
+    ) -> Result<Held, Fault> {
+        let compactor = self.shard.proxy.compactor.as_ref();
+        let may_call = work.offered().is_some() && held.answer.status().is_success();
+        let Some(compactor) = compactor.filter(|_| may_call && Encoding::of(held.answer.headers()).is_none()) else {
+            return Ok(held);
+        };
+        compactor.give_up_overlay(work);
+        let Some(again) = self.work_again(parts, intake, Tools::Without).await else { return Ok(held) };
+        drop(held);
+        *work = again;
+        self.attempts(parts, intake, work).await
+    }
+
     /// Takes over an answer in which the model may call the proxy's tools. `None`: it cannot.
     pub(super) fn rounds(&self, parts: Parts, intake: Intake, work: &Work, held: &Held) -> Option<Rounds> {
         let offered = work.offered()?;
@@ -98,12 +119,6 @@ impl Exchange<'_> {
         }
         let settings = work.origin.strategies.tools.as_ref()?;
         let form = form(held.answer.headers())?;
-        // In a coding that cannot be read nothing can be hidden: no tools for this conversation any more.
-        if Encoding::of(held.answer.headers()).is_none() {
-            let compactor = self.shard.proxy.compactor.as_ref()?;
-            compactor.give_up_overlay(work);
-            return None;
-        }
         let reading = self.shard.proxy.reading.as_ref()?;
         let (tenant, root) = (work.origin.tenant, work.origin.root);
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));

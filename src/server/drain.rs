@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -29,9 +30,17 @@ impl Drain {
     }
 }
 
+/// SIGXFSZ, the same number on Linux, macOS and the BSDs.
+const SIGXFSZ: i32 = 25;
+
+/// From now on a file at the process's size limit (`ulimit -f`, `LimitFSIZE`) is a failed write like a full disk's
+/// (EFBIG): the signal that comes with it would end the process.
+pub fn size_limit() -> std::io::Result<Signal> {
+    signal(SignalKind::from_raw(SIGXFSZ))
+}
+
 /// Completes at SIGTERM or SIGINT.
-pub async fn signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
+pub async fn stop() -> std::io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}

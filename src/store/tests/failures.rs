@@ -113,18 +113,37 @@ async fn a_commit_given_up_before_is_rolled_back() {
     assert_eq!(f.another().await.known(&f.tenant, &turns).await, Known::default());
 }
 
-/// Makes the writer's next statements fail with the real error of `pragma`, and lives through it.
+/// Makes the writer's next statements fail with the real error of `pragma`.
+async fn break_with(f: &Fixture, pragma: &str) {
+    let (reply, done) = oneshot::channel();
+    f.store.jobs.send(Job::Pragma(pragma.to_owned(), reply)).await.ok().unwrap();
+    done.await.unwrap();
+}
+
+/// Does not compress, so that it needs pages that are not there.
+fn noise() -> String {
+    (0..200_000_u64).map(|i| char::from(b'!' + blake3::hash(&i.to_le_bytes()).as_bytes()[0] % 90)).collect()
+}
+
+/// A failed write ends its transaction in SQLite, of which its connection does not know.
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_no_commit() {
+    let f = Fixture::new().await;
+    break_with(&f, "PRAGMA max_page_count = 1").await;
+    log_rows::log(&f, log_rows::session(&f, "full"), "full", &[&noise()]).await;
+    assert!(f.store.dropped_messages() > 0, "nothing failed");
+    f.commit(evicting(&chain("a", 2), "after")).await.unwrap();
+    assert_eq!(f.store.health(), Health::Up);
+}
+
+/// The same, and lives through it.
 async fn survive(pragma: &str) {
     let f = Fixture::new().await;
     let turns = chain("a", 6);
     f.commit(evicting(&turns[..2], "before")).await.unwrap();
-    let (reply, done) = oneshot::channel();
-    f.store.jobs.send(Job::Pragma(pragma.to_owned(), reply)).await.ok().unwrap();
-    done.await.unwrap();
+    break_with(&f, pragma).await;
 
-    // Does not compress, so that it needs pages that are not there.
-    let noise: String =
-        (0..200_000_u64).map(|i| char::from(b'!' + blake3::hash(&i.to_le_bytes()).as_bytes()[0] % 90)).collect();
+    let noise = noise();
     let mut batch = evicting(&turns[..4], "during");
     batch.texts.push(f.store.text_key(&f.tenant).removed(noise));
     assert_eq!(f.commit(batch.clone()).await, Err(CommitError::Failed), "{pragma}");

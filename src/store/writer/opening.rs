@@ -88,6 +88,11 @@ impl Writer {
             self.shared.memory().forget_stored();
             self.changes = -1;
         }
+        self.open_anew().await;
+    }
+
+    /// Opens the file anew at its path.
+    pub(super) async fn open_anew(&mut self) {
         if let Err(error) = self.open(Probe::None).await {
             self.let_go().await;
             self.shared.degrade(&error);

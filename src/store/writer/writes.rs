@@ -119,6 +119,10 @@ impl Writer {
             tracing::debug!(%error, "messages not logged");
             self.shared.log.dropped(group.messages().max(1));
             self.shared.log.forget();
+            // A failed write may have ended its transaction, and the connection would take it for open for ever.
+            if self.db.is_some() && !is_busy(&error) {
+                self.open_anew().await;
+            }
         }
     }
 

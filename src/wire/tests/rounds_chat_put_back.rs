@@ -169,3 +169,22 @@ fn tools_are_offered_behind_the_clients_own_where_the_model_may_choose() {
     assert!(!read(&memo, br#"{"messages":[{"role":"user","content":"x"}]}"#).may_offer(1));
     assert!(!read(&memo, br#"{"messages":[{"role":"user","content":"x"}],"tools":[]}"#).may_offer(1));
 }
+
+/// Some servers give the calls of one answer the same id.
+#[test]
+fn calls_of_a_whole_answer_are_told_apart_by_their_places() {
+    let own: std::sync::Arc<[String]> = ["read_evicted".to_owned()].into();
+    let call = |name: &str, given: &str| json!({"id": "c", "type": "function", "function": {"name": name, "arguments": given}});
+    let (ours, theirs) = (call("read_evicted", "{\"id\":1}"), call("bash", "{}"));
+    for calls in [json!([ours, theirs]), json!([theirs, ours])] {
+        let body = json!({"choices": [{"index": 0, "finish_reason": "tool_calls",
+            "message": {"role": "assistant", "content": null, "tool_calls": calls}}]});
+        let mut answer = Answer::new(Dialect::Chat, Form::Json, own.clone());
+        answer.push(&Bytes::from(body.to_string()));
+        let Ending::Handed(round) = answer.end() else { panic!("the client's call waits") };
+        let [run] = &*round.calls else { panic!("{round:?}") };
+        assert_eq!((&*run.name, &*run.arguments), ("read_evicted", "{\"id\":1}"));
+        let shown: Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+        assert_eq!(shown["choices"][0]["message"]["tool_calls"], json!([theirs]));
+    }
+}

@@ -37,6 +37,27 @@ async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
     }
 }
 
+/// In a coding that cannot be read nothing can be hidden.
+#[tokio::test]
+async fn an_answer_in_an_unknown_coding_is_asked_for_again_without_tools() {
+    for cell in cells() {
+        let unreadable = |_: &ModelRequest| Reply::Raw {
+            status: 200,
+            headers: vec![
+                ("content-type", if cell.stream { "text/event-stream" } else { "application/json" }.to_owned()),
+                ("content-encoding", "x-unheard-of".to_owned()),
+            ],
+            body: "read_evicted in a coding of its own".into(),
+        };
+        let (provider, proxy) = staged(vec![step(unreadable), step(|_| says("Without.", vec![]))], "").await;
+        let body = cell.asked("coding");
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), had.waits, attempts(&provider).len()), ("Without.", false, 2), "{cell:?}");
+        assert_eq!(attempts(&provider)[1].json()["tools"].as_array().unwrap().len(), 1, "no tools of the proxy's");
+        assert_unhurt(&provider);
+    }
+}
+
 /// What was said cannot be taken back.
 #[tokio::test]
 async fn an_error_of_a_later_round_is_told_in_the_stream() {

@@ -32,7 +32,7 @@ impl Json {
         story.turn.add(&choice.said);
         said(choice).for_each(|text| story.say(&text));
         for element in choice.calls.iter().filter_map(|span| Object::at(choice.said.text, span)) {
-            story.turn.add_call(&element);
+            story.turn.add_whole_call(&element);
         }
         story.turn.calls.iter_mut().for_each(|call| call.settle(own, true));
         story.reason = chunk.finish();

@@ -97,32 +97,20 @@ impl Turn {
 
     /// Adds an element of `tool_calls` and says which call it belongs to.
     pub(super) fn add_call(&mut self, element: &Object<'_>) -> usize {
-        let number = element.get("index").and_then(|span| element.number(span));
-        let id = element.get("id").map(|span| element.string(span)).unwrap_or_default();
-        let callee = ["function", "custom"].into_iter().find_map(|form| Some((form, element.object(form)?)));
-        let named = callee.as_ref().and_then(|(_, callee)| callee.get("name").map(|span| callee.string(span)));
-        let named = named.unwrap_or_default();
-        let at = self.call_for(number, &id, &named);
+        let piece = Piece::of(element);
+        let at = self.call_for(piece.number, &piece.id, &piece.name);
         let full = self.full;
-        let Some(call) = self.calls.get_mut(at) else { return at };
-        if call.id.is_empty() {
-            call.id = id;
-        }
-        // Some servers say the name again with each piece of the arguments.
-        if call.given.is_empty() && call.name != named {
-            call.name.push_str(&named);
-        }
-        if let Some((form, callee)) = callee.filter(|_| !full) {
-            call.form = Some(form);
-            call.take(&callee);
-        }
-        for (key, span) in &element.members {
-            let known = matches!(key.as_ref(), "index" | "id" | "type" | "function" | "custom");
-            if !known && kind(element.text, span) != b'n' {
-                keep(&mut call.members, key, element.copy(span));
-            }
+        if let Some(call) = self.calls.get_mut(at) {
+            call.add(piece, full);
         }
         at
+    }
+
+    /// Adds an element of a whole message's `tool_calls`: a call by itself, whatever its id and its index say.
+    pub(super) fn add_whole_call(&mut self, element: &Object<'_>) {
+        let mut call = Call::default();
+        call.add(Piece::of(element), self.full);
+        self.calls.push(call);
     }
 
     /// The call that a delta belongs to. Some servers leave indices out, or give all calls the same one.
@@ -200,7 +188,48 @@ impl Turn {
     }
 }
 
+/// An element of `tool_calls`: a call, or a piece of one.
+struct Piece<'e> {
+    element: &'e Object<'e>,
+    number: Option<u64>,
+    id: String,
+    name: String,
+    /// `function` or `custom`, and what stands there.
+    callee: Option<(&'static str, Object<'e>)>,
+}
+
+impl<'e> Piece<'e> {
+    fn of(element: &'e Object<'e>) -> Self {
+        let number = element.get("index").and_then(|span| element.number(span));
+        let id = element.get("id").map(|span| element.string(span)).unwrap_or_default();
+        let callee = ["function", "custom"].into_iter().find_map(|form| Some((form, element.object(form)?)));
+        let name = callee.as_ref().and_then(|(_, callee)| callee.get("name").map(|span| callee.string(span)));
+        Self { element, number, id, name: name.unwrap_or_default(), callee }
+    }
+}
+
 impl Call {
+    /// `full`: nothing more is held than whose it is.
+    fn add(&mut self, piece: Piece<'_>, full: bool) {
+        if self.id.is_empty() {
+            self.id = piece.id;
+        }
+        // Some servers say the name again with each piece of the arguments.
+        if self.given.is_empty() && self.name != piece.name {
+            self.name.push_str(&piece.name);
+        }
+        if let Some((form, callee)) = piece.callee.filter(|_| !full) {
+            self.form = Some(form);
+            self.take(&callee);
+        }
+        for (key, span) in &piece.element.members {
+            let known = matches!(key.as_ref(), "index" | "id" | "type" | "function" | "custom");
+            if !known && kind(piece.element.text, span) != b'n' {
+                keep(&mut self.members, key, piece.element.copy(span));
+            }
+        }
+    }
+
     fn take(&mut self, callee: &Object<'_>) {
         for (key, span) in &callee.members {
             match (key.as_ref(), kind(callee.text, span)) {
