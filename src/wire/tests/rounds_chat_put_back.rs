@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Form, Offer};
+use super::super::{Answer, Ending, Form, Offer};
 use super::tests::{Had, Script, expected, run, scripts, styles};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
