@@ -30,12 +30,15 @@ fn cases(text: &str) -> Vec<Case> {
 fn forms(line: &Value) -> Vec<Case> {
     let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
     let (id, class, body) = (text("id"), text("class"), text("body"));
+    if id.starts_with("bedrock") {
+        return Vec::new();
+    }
     let dialect: &'static dyn Dialect = match line["api"].as_str().unwrap_or("openai_chat") {
         "openai_chat" if body.contains("response.failed") || body.contains("sequence_number") => &Responses,
         "openai_chat" => &Chat,
         "openai_responses" => &Responses,
         "anthropic_messages" => &Messages,
-        // Not an API of the proxy's.
+        // None of the proxy's APIs, as is Bedrock's.
         _ => return Vec::new(),
     };
     let of = |content_type: &'static str, body: String| {
@@ -45,7 +48,11 @@ fn forms(line: &Value) -> Vec<Case> {
     match line["content_type"].as_str() {
         Some(JSON) => vec![of(JSON, body)],
         Some(_) => vec![of(STREAM, body)],
-        None if body.starts_with('{') => vec![of(JSON, body.clone()), of(STREAM, format!("data: {body}\n\n"))],
+        None if body.starts_with('{') => {
+            let event = body.contains("\"error\"").then(|| of(STREAM, format!("data: {body}\n\n")));
+            let whole = (!body.contains("response.failed")).then(|| of(JSON, body));
+            whole.into_iter().chain(event).collect()
+        }
         None if body.contains("\n\n") => vec![of(STREAM, body)],
         None => vec![of(JSON, body)],
     }

@@ -157,7 +157,7 @@ async fn compare(dialect: &dyn Dialect, case: &Case, number: usize) {
         assert_eq!(answer.status, 200, "{what}: {}", answer.text());
         let sent = attempts(&provider).pop().unwrap().body;
         let output = run(shown.path(), &args, &body);
-        let report: Value = serde_json::from_slice(&output.stderr).expect(&what);
+        let report: Value = serde_json::from_slice(&output.stderr).unwrap();
         let shown = Bytes::from(output.stdout);
         assert!(shown == sent, "{what}: {report}\n{:?}\n{:?}", answer.actions(), differing(&shown, &sent));
         let done: Vec<&str> = report["actions"].as_array().unwrap().iter().filter_map(Value::as_str).collect();

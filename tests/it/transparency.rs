@@ -128,7 +128,7 @@ async fn many_header_fields_pass_both_ways_up_to_a_limit() {
     let head = client.head().await;
     assert!(head.starts_with("HTTP/1.1 200 ") && head.matches("\r\nx-").count() == 255, "{head}");
 
-    client.send(format!("GET /b HTTP/1.1\r\nHost: p\r\n\r\n")).await;
+    client.send("GET /b HTTP/1.1\r\nHost: p\r\n\r\n").await;
     server.head().await;
     server.send(format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", fields(256))).await;
     assert!(client.head().await.starts_with("HTTP/1.1 502 "));
