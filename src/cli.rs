@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use http::{HeaderName, HeaderValue};
 
 use crate::compact::TextId;
 use crate::config::{Config, Problems};
@@ -77,11 +78,22 @@ pub struct DemoArgs {
 }
 
 /// `compact`: which dialect the body on stdin is in.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CompactArgs {
     /// The wire API that the body belongs to.
     #[arg(long, value_enum)]
     api: ApiName,
+    /// A header of the request, as often as needed: a credential says whose state applies, anthropic-beta may say how
+    /// large the window is.
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+fn header(line: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = line.split_once(':').ok_or("write NAME: VALUE")?;
+    let name = name.trim().parse().map_err(|_| "that is no name of a header")?;
+    let value = value.trim().parse().map_err(|_| "that is no value of a header")?;
+    Ok((name, value))
 }
 
 /// The wire APIs by the names that the command line has for them.
@@ -181,7 +193,7 @@ pub struct HealthArgs {
 
 impl CompactArgs {
     /// The dialect of the body.
-    pub fn dialect(self) -> Dialect {
+    pub fn dialect(&self) -> Dialect {
         match self.api {
             ApiName::Chat => Dialect::Chat,
             ApiName::Responses => Dialect::Responses,
@@ -320,6 +332,7 @@ mod tests {
             "health",
             "health --admin 127.0.0.1:1",
             "compact --api messages",
+            "compact --api messages --header anthropic-beta:a,b --header x:",
             &format!("evicted {id}"),
             "sessions list --agent codex --limit 5",
             "sessions search two",
@@ -333,6 +346,7 @@ mod tests {
             "check",
             "compact",
             "compact --api gemini",
+            "compact --api chat --header anthropic-beta",
             "demo --api gemini",
             "evicted",
             "evicted 0011",

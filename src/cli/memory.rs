@@ -102,11 +102,12 @@ fn failure(error: &dyn std::fmt::Display) -> Failure {
     Failure::Runtime(error.to_string())
 }
 
-/// Works on the configured state file, also while an instance serves from it.
+/// Works on the configured state file, also while an instance serves from it. None is made: in the wrong folder, what is
+/// imported would be found by nobody.
 pub fn run(config: Config, command: &MemoryCommand) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
     runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
+        let store = Store::open_existing(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
         let desk = Desk { store: Arc::clone(&store), config };
         let done = match command {
             MemoryCommand::Show(args) => desk.show(args).await,

@@ -23,7 +23,7 @@ const AGENT: usize = 20;
 pub fn run(config: Config, args: &SessionsArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failure)?;
     runtime.block_on(async {
-        let store = Store::open(&config.state.url, limits(&config)).await.map_err(failure)?;
+        let store = Store::open_existing(&config.state.url, limits(&config)).await.map_err(failure)?;
         let answered = answer(&store, &args.command, &config.state.url).await;
         store.close().await;
         answered

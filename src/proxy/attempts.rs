@@ -14,6 +14,7 @@ use super::intake::Intake;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::work::Work;
+use crate::telemetry::metrics::FailOpen;
 use crate::wire::Errand;
 use crate::wire::overflow::Verdict;
 
@@ -105,6 +106,9 @@ impl Exchange<'_> {
                 // Too long, or refused for anything else, the client's own body says nothing for the rewritten one.
                 if generates && speaks_of_thinking(&first) && (accepted || !speaks_of_thinking(&held)) {
                     call.compactor.bindings.refused(&work.origin);
+                }
+                if accepted {
+                    self.shard.proxy.metrics.failed_open(FailOpen::Refused);
                 }
                 // A refused count, or a provider's own compaction, says nothing of the session's turns.
                 if accepted && generates {

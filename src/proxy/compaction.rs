@@ -28,8 +28,17 @@ use crate::compact::render::render;
 use crate::compact::{Evictions, client_compaction};
 use crate::config::{Config, TenantRule};
 use crate::store::{Health, Store};
+use crate::telemetry::metrics::FailOpen;
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
 use crate::wire::{Conversation, Errand};
+
+/// Whether what is looked at will be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conduct {
+    Serving,
+    /// It is only shown what would be: no model is called, and nothing counts as sent.
+    Rehearsing,
+}
 
 /// What compaction keeps across requests; shared by all shards.
 pub struct Compactor {
@@ -51,12 +60,14 @@ pub struct Compactor {
     /// How long a request that would overflow waits for its summary.
     pub patience: Duration,
     pub(super) tenant_rule: TenantRule,
+    pub(super) conduct: Conduct,
 }
 
 impl Compactor {
-    pub fn new(config: &Config, store: Arc<Store>) -> Self {
+    pub fn new(config: &Config, store: Arc<Store>, conduct: Conduct) -> Self {
         let memo = Arc::new(Memo::new(DEFAULT_BYTES));
-        let journal = config.logs().then(|| Journal::start(&store, &memo)).flatten();
+        let logs = config.logs() && conduct == Conduct::Serving;
+        let journal = logs.then(|| Journal::start(&store, &memo)).flatten();
         Self {
             store,
             memo,
@@ -72,6 +83,7 @@ impl Compactor {
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,
             tenant_rule: config.state.tenant.clone(),
+            conduct,
         }
     }
 
@@ -119,6 +131,9 @@ impl Compactor {
         if !rewritten {
             work.known.evictions = Evictions::default();
         }
+        if work.known.incomplete {
+            origin.shard.proxy.metrics.failed_open(FailOpen::Lookup);
+        }
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
         if plannable && !client_compaction::asks_for_it(conversation) {
             match origin.errand {
@@ -134,8 +149,8 @@ impl Compactor {
         if !origin.strategies.observe {
             self.place(&mut work, conversation);
         }
-        // What was only counted was never forwarded.
-        if origin.errand != Errand::Count {
+        // What was only counted, or shown, was never forwarded.
+        if origin.errand != Errand::Count && self.conduct == Conduct::Serving {
             self.remember(&identity, (conversation, &chain), &work.known);
             work.ticket = self.offer(incoming, &identity);
         }

@@ -1,8 +1,8 @@
 //! Which headers pass. Everything end-to-end does, in its order; hop-by-hop ones never do.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRAILER, TRANSFER_ENCODING,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
 };
 
 use super::route::Route;
@@ -102,6 +102,17 @@ fn end_to_end(headers: HeaderMap, dropped: impl Fn(&HeaderName) -> bool) -> Head
     out
 }
 
+/// Makes one `Cookie` of those that HTTP/2 lets a client send apart (RFC 9113 8.2.3).
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() < 2 {
+        return;
+    }
+    if let Ok(joined) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
 /// The names that `Connection` makes hop-by-hop for this message.
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
@@ -175,6 +186,17 @@ mod tests {
             ("x-c", "3"),
         ]));
         assert_eq!(lines(&out), [("x-a", "1"), ("set-cookie", "b"), ("set-cookie", "a"), ("x-b", "2"), ("x-c", "3")]);
+    }
+
+    #[test]
+    fn cookies_that_came_apart_are_joined_in_their_order_and_place() {
+        let mut headers =
+            map(&[("x-a", "1"), ("cookie", "a=1"), ("x-b", "2"), ("cookie", "b=2; c=3"), ("cookie", "d")]);
+        join_cookies(&mut headers);
+        assert_eq!(lines(&headers), [("x-a", "1"), ("cookie", "a=1; b=2; c=3; d"), ("x-b", "2")]);
+        let before = headers.clone();
+        join_cookies(&mut headers);
+        assert_eq!(headers, before);
     }
 
     #[test]

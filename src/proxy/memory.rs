@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 
 use super::agent::agent;
-use super::compaction::Compactor;
+use super::compaction::{Compactor, Conduct};
 use super::origin::Origin;
 use super::recent::Recent;
 use super::sidecall::{Caller, SideCallError, ended, finish_of};
@@ -126,7 +126,8 @@ pub(super) fn wake(compactor: &Compactor, origin: &Origin) {
 
 /// Begins what there is to do for the agent of a request, beside it.
 pub(super) fn begin(compactor: &Compactor, origin: &Origin) {
-    let Some(settings) = settings(origin) else { return };
+    let serving = compactor.conduct == Conduct::Serving;
+    let Some(settings) = settings(origin).filter(|_| serving) else { return };
     let key = (origin.tenant, agent(&origin.headers));
     if compactor.memories.claim(&key) {
         let (settings, origin) = (settings.clone(), origin.without_body());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compaction::Compactor;
+use super::compaction::{Compactor, Conduct};
 use super::jobs::Made;
 use super::laid::{known_with, lay};
 use super::memory;
@@ -16,6 +16,7 @@ use super::workspace;
 use crate::compact::plan::{Need, Proposal, Situation, plan, sighted};
 use crate::compact::{Change, Known, estimate, trim};
 use crate::store::{Batch, CommitError, Health, Stage};
+use crate::telemetry::metrics::FailOpen;
 use crate::wire::{Conversation, Digest};
 
 /// New bytes of text that are counted on the event loop: at about 10 MB/s a tenth of a millisecond each KiB.
@@ -30,13 +31,17 @@ impl Compactor {
         } else {
             Some(plan(&origin.situation(conversation, &work.known)))
         };
-        let Some(mut proposal) = proposal else { return };
+        let metrics = &origin.shard.proxy.metrics;
+        let Some(mut proposal) = proposal else { return metrics.failed_open(FailOpen::Plan) };
         if origin.strategies.observe {
             tracing::info!(actions = ?proposal.actions.names().collect::<Vec<_>>(), tokens = ?proposal.tokens, "observed");
             return;
         }
         // What cannot be kept is not removed: no side call for it, nothing that waits.
         if self.store.health() != Health::Up {
+            if !proposal.evictions.is_empty() || proposal.checkpoint.is_some() {
+                metrics.failed_open(FailOpen::Commit);
+            }
             return;
         }
         self.provide(work, &mut proposal, chain).await;
@@ -50,12 +55,13 @@ impl Compactor {
         let checkpoint = checkpoint.map(|(digest, checkpoint)| (digest, checkpoint, Stage::Activated));
         let mut batch = Batch { root: origin.root, texts, evictions, checkpoint, ..Batch::default() };
         batch.overlays.extend(offer.clone());
-        if self.commit(&origin, batch).await.is_ok() {
-            work.known = self.known_now(work, chain).await;
-            (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
-            if let Some(offer) = offer {
-                self.begun(work, &offer).await;
-            }
+        if self.commit(&origin, batch).await.is_err() {
+            return metrics.failed_open(FailOpen::Commit);
+        }
+        work.known = self.known_now(work, chain).await;
+        (work.actions, work.tokens, work.activated) = (actions, tokens, activated);
+        if let Some(offer) = offer {
+            self.begun(work, &offer).await;
         }
     }
 
@@ -87,7 +93,9 @@ impl Compactor {
             Need::Now { cut } => (cut, true),
         };
         let means = match self.sessions.trigger(turn, Readiness::Missing) {
-            Means::SideCall if self.sessions.is_worth_it(origin.payer()) => Means::SideCall,
+            Means::SideCall if self.conduct == Conduct::Serving && self.sessions.is_worth_it(origin.payer()) => {
+                Means::SideCall
+            }
             _ => Means::DigestOnly,
         };
         let ticket = match means {

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::{timeout, timeout_at};
 
 use super::body::{Framing, Pieces, SendBody};
-use super::compaction::Compactor;
+use super::compaction::{Compactor, Conduct};
 use super::encoding::{DecodeError, Encoding, decode};
 use super::headers::{self, BodyHeaders};
 use super::jobs::{Made, Prepared, Ticket};
@@ -105,7 +105,7 @@ pub fn begin(
     purpose: Purpose,
 ) -> Option<Ticket> {
     // What asks for something else than the next turn has another path.
-    if Errand::of_path(origin.uri.path()) != Errand::Generate {
+    if compactor.conduct == Conduct::Rehearsing || Errand::of_path(origin.uri.path()) != Errand::Generate {
         return None;
     }
     let (tenant, now) = (origin.tenant, Instant::now());

@@ -17,6 +17,8 @@ use super::route::Route;
 
 /// Largest read and write buffer of one connection.
 pub const CONNECTION_BUFFER: usize = 128 * 1024;
+/// Most header fields of a message; the HTTP library's own limit is 100.
+pub const MAX_HEADERS: usize = 256;
 /// Kept-alive connections to one upstream in one shard.
 const IDLE_CONNECTIONS: usize = 512;
 /// A kept-alive connection that nobody needed for this long is closed.
@@ -37,7 +39,9 @@ impl Clients {
             .pool_idle_timeout(IDLE_CONNECTION_AGE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS)
             .http1_preserve_header_case(true)
-            .http1_max_buf_size(CONNECTION_BUFFER);
+            .http1_max_buf_size(CONNECTION_BUFFER)
+            .http1_max_headers(MAX_HEADERS)
+            .http2_max_header_list_size(CONNECTION_BUFFER as u32);
         let calls = builder.build(dialing.connector(Offer::Http1And2));
         let upgrades = builder.pool_max_idle_per_host(0).build(dialing.connector(Offer::Http1));
         Self { calls, upgrades }

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -16,13 +16,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
 
 use super::drain::Drain;
 use super::framing::{Checked, Refusal, Running, Watched};
+use super::tls::Certificate;
 use crate::proxy::outcome::{Outcome, Record};
 use crate::proxy::reply::{self, Fault, ReplyBody};
-use crate::proxy::upstream::CONNECTION_BUFFER;
+use crate::proxy::upstream::{CONNECTION_BUFFER, MAX_HEADERS};
 use crate::proxy::{self, Shard};
 
 /// How long a client may take for a request's head, a kept-alive connection's idle time included. Long, so
@@ -39,7 +39,7 @@ const HTTP2_SEND_BUFFER: usize = CONNECTION_BUFFER;
 pub struct Door {
     pub shard: Arc<Shard>,
     pub drain: Drain,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<Certificate>>,
     /// A permit for each connection that may be open.
     pub room: Arc<Semaphore>,
 }
@@ -83,7 +83,7 @@ async fn next(room: &Arc<Semaphore>, listener: &TcpListener) -> io::Result<(TcpS
 async fn connection(door: Arc<Door>, stream: TcpStream) {
     let _best_effort = stream.set_nodelay(true);
     let Some(tls) = &door.tls else { return http1_connection(&door, stream).await };
-    match tokio::time::timeout(TLS_TIMEOUT, tls.accept(stream)).await {
+    match tokio::time::timeout(TLS_TIMEOUT, tls.acceptor(Instant::now()).accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
             Box::pin(http2_connection(&door, stream)).await;
         }
@@ -104,6 +104,7 @@ where
         .auto_date_header(false)
         .preserve_header_case(true)
         .max_buf_size(CONNECTION_BUFFER)
+        .max_headers(MAX_HEADERS)
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(checked), service)
@@ -155,6 +156,7 @@ where
     let service = service_fn(move |request| answer(Arc::clone(&shard), request));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.auto_date_header(false).timer(TokioTimer::new()).max_send_buf_size(HTTP2_SEND_BUFFER);
+    builder.max_header_list_size(CONNECTION_BUFFER as u32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut draining = pin!(door.drain.notified());
     draining.as_mut().enable();

@@ -174,6 +174,7 @@ struct Head {
     http_10: bool,
     length: Option<u64>,
     chunked: bool,
+    host: bool,
 }
 
 impl Heads {
@@ -261,8 +262,18 @@ impl Head {
             self.content_length(value)
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.transfer_encoding(value)
+        } else if name.eq_ignore_ascii_case(b"host") {
+            self.host()
         } else {
             Ok(())
+        }
+    }
+
+    /// RFC 9112 3.2, also where the lines are the same.
+    fn host(&mut self) -> Result<(), Refusal> {
+        match std::mem::replace(&mut self.host, true) {
+            true => Err(self.refuse("there is more than one Host")),
+            false => Ok(()),
         }
     }
 
@@ -367,6 +378,7 @@ mod tests {
             "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
             "X: a\r\n b\r\n",
             "Content-Length : 5\r\n",
+            "Host: a\r\nhost: b\r\n",
         ] {
             assert!(verdict(format!("POST / HTTP/1.1\r\n{head}").as_bytes()).is_some(), "{head:?}");
         }

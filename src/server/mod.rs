@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -24,6 +23,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use self::accept::Door;
 use self::admin::{Admin, Reports};
 use self::drain::Drain;
+use self::tls::Certificate;
 use crate::proxy::{Proxy, Shard};
 
 /// Connections that wait for their accept, for each listener.
@@ -65,7 +65,7 @@ pub enum StartError {
 /// Listens and serves until [`Running::stop`]. Prints nothing. Ports may be 0.
 pub fn start(proxy: Arc<Proxy>, reports: Reports) -> Result<Running, StartError> {
     let server = &proxy.config.server;
-    let tls = server.tls.as_ref().map(tls::acceptor).transpose()?;
+    let tls = server.tls.as_ref().map(Certificate::read).transpose()?.map(Arc::new);
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
     let listeners = listen(server.listen, shards)?;
     let admin_listener = listen(server.admin_listen, 1)?;
@@ -134,7 +134,7 @@ impl Drop for Running {
 /// What a shard's thread works with.
 struct Worker {
     proxy: Arc<Proxy>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Arc<Certificate>>,
     listener: TcpListener,
     admin: Option<(Arc<Admin>, TcpListener)>,
     stop: CancellationToken,

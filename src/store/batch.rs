@@ -26,6 +26,19 @@ pub struct Batch {
     pub said: Option<Arc<Said>>,
 }
 
+impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        let Self { texts, evictions, checkpoint, overlays, .. } = self;
+        texts.is_empty() && evictions.is_empty() && checkpoint.is_none() && overlays.is_empty()
+    }
+
+    /// Bytes of the removed texts.
+    pub fn text_bytes(&self) -> usize {
+        self.texts.iter().map(|removed| removed.text.len()).sum()
+    }
+}
+
 /// Says how much there is, not what it says.
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

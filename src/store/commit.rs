@@ -25,6 +25,10 @@ pub(super) struct Ticket(AtomicU8);
 
 /// Texts that one statement writes.
 const TEXTS_PER_STATEMENT: usize = 64;
+/// Packed bytes of texts that one statement writes, unless one text alone has more.
+const BYTES_PER_STATEMENT: usize = 1 << 20;
+/// Packed bytes from which on a batch may miss its bound on a sound disk.
+const LARGE: usize = 1 << 20;
 
 const WAITING: u8 = 0;
 const COMMITTING: u8 = 1;
@@ -65,14 +69,26 @@ pub(super) enum Applied {
     GivenUp,
 }
 
+/// What it says of the store that a batch was not written in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weight {
+    Light,
+    /// Nothing: there is much to write.
+    Heavy,
+}
+
 /// A batch in its stored form.
 pub(super) struct Packed {
-    texts: Vec<(TextId, usize, Vec<u8>)>,
+    pub(super) root: Digest,
+    texts: Vec<PackedText>,
     evictions: Vec<(Digest, Vec<u8>)>,
     checkpoint: Option<PackedCheckpoint>,
     overlays: Vec<(Overlay, Vec<u8>)>,
     said: Option<Arc<Said>>,
 }
+
+/// With its length before.
+type PackedText = (TextId, usize, Vec<u8>);
 
 struct PackedCheckpoint {
     digest: Digest,
@@ -111,10 +127,29 @@ pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
     let overlays = batch.overlays.iter();
     let overlays = overlays.map(|overlay| Some((overlay.clone(), packer.pack_row(&&*overlay.body)?)));
     let overlays = overlays.collect::<Option<_>>()?;
-    Some(Packed { texts, evictions, checkpoint, overlays, said: batch.said.clone() })
+    Some(Packed { root: batch.root, texts, evictions, checkpoint, overlays, said: batch.said.clone() })
 }
 
 impl Packed {
+    pub(super) fn weight(&self) -> Weight {
+        let texts: usize = self.texts.iter().map(|(.., body)| body.len()).sum();
+        let rows: usize = self.evictions.iter().map(|(_, body)| body.len()).sum();
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.body.len());
+        if texts + rows + checkpoint >= LARGE { Weight::Heavy } else { Weight::Light }
+    }
+
+    /// The texts by statements: a statement costs more than a row, and between two of them the caller may give up.
+    pub(super) fn statements(&self) -> impl Iterator<Item = &[PackedText]> {
+        let mut bytes = 0;
+        let together = move |one: &PackedText, next: &PackedText| {
+            let before = if bytes == 0 { one.2.len() } else { bytes };
+            let fits = before + next.2.len() <= BYTES_PER_STATEMENT;
+            bytes = if fits { before + next.2.len() } else { 0 };
+            fits
+        };
+        self.texts.chunk_by(together).flat_map(|some| some.chunks(TEXTS_PER_STATEMENT))
+    }
+
     fn digests(&self) -> Vec<Digest> {
         let checkpoint = self.checkpoint.iter().map(|checkpoint| checkpoint.digest);
         self.evictions.iter().map(|(digest, _)| *digest).chain(checkpoint).collect()
@@ -149,7 +184,13 @@ pub(super) async fn apply(
 ) -> Result<Applied, sqlx::Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let session = session(&mut transaction, owner).await?;
-    put_texts(&mut transaction, session, packed, owner.now).await?;
+    for texts in packed.statements() {
+        put_texts(&mut transaction, session, texts, owner.now).await?;
+        if ticket.is_given_up() {
+            transaction.rollback().await?;
+            return Ok(Applied::GivenUp);
+        }
+    }
     let mut undo = Undo::default();
     for (digest, body) in &packed.evictions {
         if put_eviction(&mut transaction, (owner.tenant, digest), session, body).await? {
@@ -199,22 +240,19 @@ pub(super) async fn count_change(db: &mut SqliteConnection) -> Result<i64, sqlx:
     sqlx::query(query).fetch_one(db).await?.try_get(0)
 }
 
-/// Many rows a statement: a statement costs more than a row.
-async fn put_texts(db: &mut SqliteConnection, session: i64, packed: &Packed, now: i64) -> Result<(), sqlx::Error> {
-    for some in packed.texts.chunks(TEXTS_PER_STATEMENT) {
-        let mut texts = QueryBuilder::new("INSERT INTO texts (id, length, body, last_used) ");
-        texts.push_values(some, |mut row, (id, length, body)| {
-            let length = i64::try_from(*length).unwrap_or(i64::MAX);
-            row.push_bind(id.0.as_slice()).push_bind(length).push_bind(body.as_slice()).push_bind(now);
-        });
-        texts.push(" ON CONFLICT (id) DO UPDATE SET last_used = max(last_used, excluded.last_used)");
-        texts.build().persistent(false).execute(&mut *db).await?;
-        let mut links = QueryBuilder::new("INSERT OR IGNORE INTO session_texts (session, text) ");
-        links.push_values(some, |mut row, (id, ..)| {
-            row.push_bind(session).push_bind(id.0.as_slice());
-        });
-        links.build().persistent(false).execute(&mut *db).await?;
-    }
+async fn put_texts(db: &mut SqliteConnection, session: i64, some: &[PackedText], now: i64) -> Result<(), sqlx::Error> {
+    let mut texts = QueryBuilder::new("INSERT INTO texts (id, length, body, last_used) ");
+    texts.push_values(some, |mut row, (id, length, body)| {
+        let length = i64::try_from(*length).unwrap_or(i64::MAX);
+        row.push_bind(id.0.as_slice()).push_bind(length).push_bind(body.as_slice()).push_bind(now);
+    });
+    texts.push(" ON CONFLICT (id) DO UPDATE SET last_used = max(last_used, excluded.last_used)");
+    texts.build().persistent(false).execute(&mut *db).await?;
+    let mut links = QueryBuilder::new("INSERT OR IGNORE INTO session_texts (session, text) ");
+    links.push_values(some, |mut row, (id, ..)| {
+        row.push_bind(session).push_bind(id.0.as_slice());
+    });
+    links.build().persistent(false).execute(&mut *db).await?;
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! What the process remembers of the database, so that a known conversation costs no query, and all
 //! there is while the database is gone.
 
+mod quarantine;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use super::cache::ByteCache;
 use super::marks::{Completeness, Marks, mark};
 use super::overlays::{Found, Overlay, Overlays};
 use super::reads::StoredMark;
-use super::row::{Row, State, extend, level_code};
+use super::row::{Row, extend};
 use super::session::Session;
 use super::{Batch, Limits, Stage, Tenant};
 
@@ -27,8 +29,6 @@ const TOUCH_EVERY: Duration = Duration::from_secs(600);
 const MAX_TOUCHES: usize = 4_096;
 /// Quarantined checkpoints remembered beside the database (for a database that cannot be written).
 const MAX_QUARANTINED: usize = 1_024;
-/// Stands for the level of a quarantined checkpoint that memory did not have.
-const UNREAD_LEVEL: i64 = -1;
 
 pub(super) struct Memory {
     rows: ByteCache<Key, Row>,
@@ -274,20 +274,6 @@ impl Memory {
         self.forwarded.holds(mark(tenant, digest))
     }
 
-    /// Takes the checkpoint that applies at `digest` out of use.
-    pub(super) fn quarantine(&mut self, tenant: &Tenant, digest: &Digest) {
-        let key = (*tenant, *digest);
-        let level = match self.rows.get(&key) {
-            Some(row) => row.quarantine().map(level_code),
-            None => Some(UNREAD_LEVEL),
-        };
-        if let Some(level) = level {
-            self.quarantined.insert((key, level), (), 1);
-        }
-        self.version += 1;
-        self.sessions.retain(|(owner, _), _| owner != tenant);
-    }
-
     /// Texts went from the database, perhaps some that rows here point to: rows are read anew, and what the database has
     /// no more is not replayed. What went whole still does.
     pub(super) fn forget_rows(&mut self) {
@@ -300,20 +286,6 @@ impl Memory {
     pub(super) fn forget_stored(&mut self) {
         self.forget_rows();
         self.forwarded.clear();
-    }
-
-    fn apply_quarantine(&mut self, key: &Key, row: &mut Row) {
-        if self.quarantined.contains(&(*key, UNREAD_LEVEL)) {
-            self.quarantined.retain(|quarantined, ()| *quarantined != (*key, UNREAD_LEVEL));
-            if let Some(level) = row.quarantine() {
-                self.quarantined.insert((*key, level_code(level)), (), 1);
-            }
-        }
-        for kept in &mut row.checkpoints {
-            if self.quarantined.contains(&(*key, level_code(kept.checkpoint.level))) {
-                kept.state = State::Quarantined;
-            }
-        }
     }
 
     fn keep(&mut self, tenant: &Tenant, digest: Digest, row: Row) {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::commit::Weight;
 use super::door::Door;
 use super::learned::Learned;
 use super::memory::{Alone, Memory};
 use super::secret::InstallationSecret;
-use super::sqlite::Files;
+use super::sqlite::{self, Files};
 use super::{Health, Limits, log};
 
 /// Commits or lookups that miss their bound one after the other before the store counts as failed.
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     /// Queries met no database since it was last opened for writing.
     unreadable: AtomicBool,
     slow: AtomicU32,
+    /// The writer has a heavy batch in hand: others wait behind it.
+    heavy: AtomicBool,
     slow_lookups: AtomicU32,
     /// Notes that found their queue full.
     dropped: AtomicU64,
@@ -44,6 +47,7 @@ impl Shared {
             degraded: AtomicBool::new(true),
             unreadable: AtomicBool::new(true),
             slow: AtomicU32::new(0),
+            heavy: AtomicBool::new(false),
             slow_lookups: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             door: Door::new(),
@@ -101,10 +105,20 @@ impl Shared {
         self.set_unreadable();
     }
 
-    pub(super) fn was_slow(&self) {
+    /// A batch of this weight missed its bound. Where there is much to write that says nothing of the store, neither for
+    /// this batch nor for those behind it.
+    pub(super) fn was_slow(&self, weight: Weight) {
+        if weight == Weight::Heavy || self.heavy.load(Ordering::Acquire) {
+            return;
+        }
         if self.slow.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_SLOW_IN_A_ROW {
             self.degrade(&"it does not answer in time");
         }
+    }
+
+    /// The writer takes up a batch of this weight.
+    pub(super) fn writing(&self, weight: Weight) {
+        self.heavy.store(weight == Weight::Heavy, Ordering::Release);
     }
 
     pub(super) fn was_quick(&self) {
@@ -121,6 +135,12 @@ impl Shared {
 
     pub(super) fn found_in_time(&self) {
         self.slow_lookups.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether the database that was opened no longer lies at its path. While the store is degraded, memory is all there is.
+    pub(super) fn is_another_file(&self) -> bool {
+        let open = self.path.as_deref().zip(self.door.open());
+        open.is_some_and(|(path, open)| self.health() == Health::Up && !sqlite::is_at(path, open))
     }
 
     pub(super) fn set_unreadable(&self) {

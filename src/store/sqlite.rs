@@ -94,6 +94,11 @@ pub(super) fn files(path: &Path) -> Option<Files> {
     Some(Files { database: identity(path)?, log: identity(Path::new(&log)) })
 }
 
+/// Whether the database of `files` lies at a path.
+pub(super) fn is_at(path: &Path, files: Files) -> bool {
+    identity(path) == Some(files.database)
+}
+
 /// Opens for writing: creates the file (mode 0600), brings the schema up to date, and reads the
 /// secret, which is `secret` where the database has none yet. No other connection of this process may be open.
 ///

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use sqlx::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::commit::Ticket;
+use super::commit::{Packed, Ticket, Weight};
 use super::files::{Change, Changed, Keeper};
 use super::log::Written;
 use super::memory::Key;
@@ -19,7 +19,7 @@ use super::reader::Query;
 use super::retention::Due;
 use super::shared::{Shared, now};
 use super::sqlite::{Files, wal_bytes};
-use super::{Batch, CommitError, Tenant};
+use super::{CommitError, Tenant};
 use crate::wire::Digest;
 
 /// Housekeeping: notes are written, the file is looked at.
@@ -45,7 +45,7 @@ pub(super) type Reply<T> = oneshot::Sender<T>;
 pub(super) enum Job {
     Commit {
         tenant: Tenant,
-        batch: Batch,
+        packed: Box<Packed>,
         ticket: Arc<Ticket>,
         reply: Reply<Result<(), CommitError>>,
     },
@@ -59,6 +59,8 @@ pub(super) enum Job {
         reply: Reply<Changed>,
     },
     Flush(Reply<()>),
+    /// Look whether the file is still the one that is open.
+    Follow(Reply<()>),
     /// Remove all that is due at this time (unix seconds).
     Sweep(i64, Reply<()>),
     /// Try a failed file again now.
@@ -147,8 +149,10 @@ impl Writer {
 
     async fn work(&mut self, job: Job) {
         match job {
-            Job::Commit { tenant, batch, ticket, reply } => {
-                let result = if ticket.is_given_up() { Ok(()) } else { self.commit(&tenant, &batch, &ticket).await };
+            Job::Commit { tenant, packed, ticket, reply } => {
+                self.shared.writing(packed.weight());
+                let result = if ticket.is_given_up() { Ok(()) } else { self.commit(&tenant, &packed, &ticket).await };
+                self.shared.writing(Weight::Light);
                 let _ = reply.send(result);
             }
             Job::Quarantine { tenant, digest } => self.quarantine(&tenant, &digest).await,
@@ -162,6 +166,10 @@ impl Writer {
             Job::Flush(reply) => {
                 while self.flush().await == Due::More {}
                 self.follow_others().await;
+                let _ = reply.send(());
+            }
+            Job::Follow(reply) => {
+                self.follow_file().await;
                 let _ = reply.send(());
             }
             Job::Sweep(now, reply) => {

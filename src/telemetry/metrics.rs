@@ -22,6 +22,7 @@ pub const OPEN_STREAMS: &str = "compactproxy_open_streams";
 pub const BUFFERED_BYTES: &str = "compactproxy_buffered_bytes";
 pub const SIDE_CALLS: &str = "compactproxy_side_calls_total";
 pub const RECOVERIES: &str = "compactproxy_recoveries_total";
+pub const FAIL_OPENS: &str = "compactproxy_fail_opens_total";
 pub const TOOL_ROUNDS: &str = "compactproxy_tool_rounds_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
@@ -49,6 +50,19 @@ pub enum Stage {
     Commit,
     /// From sending to the response head.
     Upstream,
+}
+
+/// Why a request went out less rewritten than it was due (L2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailOpen {
+    /// Known rewrites could not be read in time.
+    Lookup,
+    /// The plan did not end.
+    Plan,
+    /// What was to be removed could not be kept.
+    Commit,
+    /// The provider refused the rewritten body and took the client's own.
+    Refused,
 }
 
 /// How one request ended. Labels come from enums (`&'static str`), so that their number is bounded.
@@ -81,6 +95,7 @@ pub struct Metrics {
     actions: Family,
     side_calls: Family,
     recoveries: Family,
+    fail_opens: Family,
     rounds: Family,
     store_queue: Gauge,
     store_dropped: Counter,
@@ -134,6 +149,7 @@ impl Metrics {
             actions: Family::new(ACTIONS, "action"),
             side_calls: Family::new(SIDE_CALLS, "result"),
             recoveries: Family::new(RECOVERIES, "result"),
+            fail_opens: Family::new(FAIL_OPENS, "reason"),
             rounds: Family::new(TOOL_ROUNDS, "result"),
             store_queue: gauge(&recorder, STORE_QUEUE),
             store_dropped: counter(&recorder, STORE_DROPPED, Vec::new()),
@@ -174,6 +190,17 @@ impl Metrics {
     /// Records how an attempt to recover from an overflow ended.
     pub fn recovery_ended(&self, result: &'static str) {
         self.recoveries.count(result, &self.recorder);
+    }
+
+    /// Records that a request went out less rewritten than it was due.
+    pub fn failed_open(&self, why: FailOpen) {
+        let reason = match why {
+            FailOpen::Lookup => "lookup",
+            FailOpen::Plan => "plan",
+            FailOpen::Commit => "commit",
+            FailOpen::Refused => "refused",
+        };
+        self.fail_opens.count(reason, &self.recorder);
     }
 
     /// Records how a model call ended in which the model called the proxy's own tools.
@@ -326,6 +353,7 @@ fn describe(recorder: &PrometheusRecorder) {
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (TOOL_ROUNDS, "Model calls in which the model called the proxy's own tools, by what followed."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
+        (FAIL_OPENS, "Requests that went out less rewritten than they were due, because of doubt, by reason."),
         (LOG_DROPPED, "Messages that are missing in the session log: its queue was full, or the store failed."),
         (
             STORE_DROPPED,

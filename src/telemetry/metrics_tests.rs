@@ -56,12 +56,14 @@ fn the_rest_is_recorded() {
     metrics.side_call_ended("refused");
     metrics.recovery_ended("replayed");
     metrics.round_ended("again");
+    metrics.failed_open(FailOpen::Commit);
     metrics.cached(7);
     metrics.buffered(4096);
     metrics.store(Health::Degraded, 3, 2);
     let page = metrics.render();
     assert_line(&page, r#"compactproxy_side_calls_total{result="refused"} 1"#);
     assert_line(&page, r#"compactproxy_recoveries_total{result="replayed"} 1"#);
+    assert_line(&page, r#"compactproxy_fail_opens_total{reason="commit"} 1"#);
     assert_line(&page, "compactproxy_store_dropped_notes_total 2");
     assert_line(&page, "compactproxy_input_tokens_cached_total 7");
     assert_line(&page, "compactproxy_buffered_bytes 4096");
@@ -78,9 +80,10 @@ fn every_name_follows_the_rule_and_is_described() {
     metrics.side_call_ended("ok");
     metrics.recovery_ended("ok");
     metrics.round_ended("again");
+    metrics.failed_open(FailOpen::Lookup);
     let page = metrics.render();
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.len(), 17, "{page}");
+    assert_eq!(names.len(), 18, "{page}");
     for name in names {
         assert!(name.starts_with("compactproxy_"), "{name}");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} is not described");

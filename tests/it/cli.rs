@@ -73,6 +73,29 @@ fn usage_errors_have_status_2_and_help_has_0() {
 }
 
 #[test]
+fn in_the_wrong_folder_a_command_that_looks_makes_no_state() {
+    let dir = tempfile::tempdir().expect("dir");
+    let id = "00112233445566778899aabbccddeeff";
+    std::fs::create_dir(dir.path().join("files")).expect("made");
+    std::fs::write(dir.path().join("files/MEMORY.md"), "- a fact\n").expect("written");
+    let import = ["memory", "import", "files", "--tenant", id, "--agent", "a"];
+    for args in [
+        &["sessions", "list"][..],
+        &["sessions", "search", "word"],
+        &["sessions", "export", id],
+        &["memory", "show"],
+        &["memory", "export"],
+        &import,
+        &["evicted", id],
+    ] {
+        let refused = compactproxy(dir.path(), args);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""), "{args:?}");
+        assert!(text(&refused.stderr).contains("compactproxy.db"), "{args:?}: {}", text(&refused.stderr));
+        assert_eq!(std::fs::read_dir(dir.path()).expect("dir").count(), 1, "{args:?}");
+    }
+}
+
+#[test]
 fn check_says_what_serving_would_refuse_of_the_environment() {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::write(dir.path().join("proxy.toml"), "").expect("file");

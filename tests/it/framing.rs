@@ -20,6 +20,7 @@ async fn smuggling_attempts_get_400_and_a_closed_connection() {
         "X-A: 1\r\n folded\r\n\r\n",
         "Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
         "X-A\r\n\r\n",
+        "Host: q\r\n\r\n",
         "X-A: a\x00b\r\n\r\n",
     ] {
         let mut client = connect(proxy.proxy_addr).await;

@@ -102,12 +102,17 @@ async fn clients_may_use_tls_with_either_protocol() {
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::post("https://localhost/2?q").body(Full::new(Bytes::from("body"))).unwrap();
+    let request = Request::post("https://localhost/2?q")
+        .header("cookie", "a=1")
+        .header("cookie", "b=2")
+        .body(Full::new(Bytes::from("body")))
+        .unwrap();
     let answer = tokio::spawn(async move { sender.send_request(request).await.unwrap() });
     let mut server = listener.accept().await;
     let head = server.head().await;
     assert!(head.starts_with("POST /2?q HTTP/1.1\r\n"), "{head}");
     assert_eq!(values(&head, "host"), [listener.addr().to_string()]);
+    assert_eq!(values(&head, "cookie"), ["a=1; b=2"], "HTTP/1.1 has one line for them");
     assert_eq!(server.exactly(4).await, b"body");
     server
         .send(
@@ -118,6 +123,42 @@ async fn clients_may_use_tls_with_either_protocol() {
     assert_eq!((answer.status().as_u16(), answer.version()), (201, Version::HTTP_2));
     assert_eq!(answer.headers().keys().collect::<Vec<_>>(), ["x-a"]);
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_needs_no_restart() {
+    let (listener, old, new) = (Listener::bind().await, Authority::new(), Authority::new());
+    let mut settings = config(&listener.url());
+    settings.server.tls = Some(old.files());
+    let proxy = start(settings);
+    let name = ServerName::try_from("localhost").unwrap();
+    let dial = async |authority: &Authority| {
+        let stream = TcpStream::connect(proxy.proxy_addr).await.unwrap();
+        authority.client(&["http/1.1"]).connect(name.clone(), stream).await
+    };
+    let mut open = Wire::new(dial(&old).await.unwrap());
+    // Another length as well: clocks of files are coarse.
+    let copy = |from: &std::path::Path, to: &std::path::Path| {
+        std::fs::write(to, std::fs::read_to_string(from).unwrap() + "\n").unwrap();
+    };
+    copy(&new.files().key, &old.files().key);
+    copy(&new.files().cert, &old.files().cert);
+    let stream = patiently("the new certificate", async {
+        loop {
+            if let Ok(stream) = dial(&new).await {
+                return stream;
+            }
+        }
+    })
+    .await;
+    // What was open goes on.
+    for client in [&mut open, &mut Wire::new(stream)] {
+        client.send("GET /1 HTTP/1.1\r\nHost: p\r\n\r\n").await;
+        let mut server = listener.accept().await;
+        assert!(server.head().await.starts_with("GET /1 "));
+        server.send("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok").await;
+        client.until("ok").await;
+    }
 }
 
 #[tokio::test]

@@ -113,6 +113,30 @@ async fn absolute_targets_reach_only_the_configured_upstream() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
 }
 
+/// The HTTP library's own limit is 100.
+#[tokio::test]
+async fn many_header_fields_pass_both_ways_up_to_a_limit() {
+    let listener = Listener::bind().await;
+    let proxy = start(config(&listener.url()));
+    let fields = |count: usize| (0..count).map(|n| format!("x-{n}: {n}\r\n")).collect::<String>();
+    let mut client = connect(proxy.proxy_addr).await;
+    client.send(format!("GET /a HTTP/1.1\r\nHost: p\r\n{}\r\n", fields(255))).await;
+    let mut server = listener.accept().await;
+    let head = server.head().await;
+    assert_eq!(head.matches("\r\nx-").count(), 255);
+    server.send(format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", fields(255))).await;
+    let head = client.head().await;
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.matches("\r\nx-").count() == 255, "{head}");
+
+    client.send("GET /b HTTP/1.1\r\nHost: p\r\n\r\n").await;
+    server.head().await;
+    server.send(format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", fields(256))).await;
+    assert!(client.head().await.starts_with("HTTP/1.1 502 "));
+    let mut other = connect(proxy.proxy_addr).await;
+    other.send(format!("GET /c HTTP/1.1\r\nHost: p\r\n{}\r\n", fields(256))).await;
+    assert!(other.head().await.starts_with("HTTP/1.1 431 "));
+}
+
 #[tokio::test]
 async fn the_reserved_prefix_never_goes_upstream() {
     let proxy = start(config("http://127.0.0.1:1"));

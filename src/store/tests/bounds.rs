@@ -82,6 +82,86 @@ async fn a_volatile_text_is_kept_up_to_its_cap() {
     }
 }
 
+/// A text of so many bytes that does not compress.
+fn noise(bytes: usize) -> String {
+    let mut reader = blake3::Hasher::new().finalize_xof();
+    let mut raw = vec![0; bytes];
+    reader.fill(&mut raw);
+    raw.into_iter().map(|byte| char::from(b' ' + byte % 90)).collect()
+}
+
+fn removing(f: &Fixture, chain: &[Digest], bytes: usize) -> Batch {
+    Batch { texts: vec![f.store.text_key(&f.tenant).removed(noise(bytes))], ..evicting(chain, "x") }
+}
+
+/// The only thread that could pack is busy: however long that takes, the bound has not begun.
+#[test]
+fn packing_a_long_text_does_not_count_against_the_bound() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let bound = std::time::Duration::from_millis(1);
+        let f = Fixture::with(Limits { commit_bound: bound, ..patient() }).await;
+        let (done, busy) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || busy.recv());
+        let turns = chain("a", 2);
+        let mut long = std::pin::pin!(f.commit(removing(&f, &turns, PACKED_INLINE + 1)));
+        assert!(timeout(bound * 5, &mut long).await.is_err());
+        drop(done);
+        let _ = busy.await;
+        // It had its bound, which a busy machine may miss.
+        assert_ne!(long.await, Err(CommitError::Failed));
+    });
+}
+
+#[tokio::test]
+async fn a_heavy_batch_that_is_late_degrades_nothing() {
+    use sqlx::Connection;
+    let f = Fixture::impatient().await;
+    let mut outsider = f.outsider().await;
+    let lock = outsider.begin_with("BEGIN EXCLUSIVE").await.unwrap();
+    let turns = chain("a", 2);
+    for _ in 0..4 {
+        assert_eq!(f.commit(removing(&f, &turns, 3 << 20)).await, Err(CommitError::Slow));
+        assert_eq!(f.store.health(), Health::Up);
+    }
+    lock.rollback().await.unwrap();
+    f.store.flush().await;
+    assert_eq!(f.known(&turns).await, Known::default(), "it goes whole");
+    f.store.remember_forwarded(&f.tenant, &turns, Lasting::Yes);
+    let patient = f.another().await;
+    f.store.flush().await;
+    patient.commit(&f.tenant, removing(&f, &turns, 3 << 20)).await.unwrap();
+    assert!(patient.known(&f.tenant, &turns).await.evictions.is_empty(), "once, and then for good");
+}
+
+#[tokio::test]
+async fn who_waits_behind_a_heavy_batch_says_nothing_of_the_store() {
+    let f = Fixture::new().await;
+    let shared = &f.store.shared;
+    shared.writing(commit::Weight::Heavy);
+    (0..4).for_each(|_| shared.was_slow(commit::Weight::Light));
+    assert_eq!(f.store.health(), Health::Up);
+    shared.writing(commit::Weight::Light);
+    (0..2).for_each(|_| shared.was_slow(commit::Weight::Light));
+    assert_eq!(f.store.health(), Health::Up);
+    shared.was_slow(commit::Weight::Light);
+    assert_eq!(f.store.health(), Health::Degraded);
+}
+
+#[test]
+fn a_batch_of_many_texts_is_written_in_statements_of_bounded_size() {
+    let key = secret::InstallationSecret::random().unwrap().text_key(&Tenant([1; 16]));
+    let sizes = |lengths: &[usize]| -> Vec<usize> {
+        let texts = lengths.iter().map(|length| key.removed(noise(*length))).collect();
+        let packed = commit::prepare(&Batch { texts, ..Batch::default() }).unwrap();
+        packed.statements().map(<[_]>::len).collect()
+    };
+    assert!(sizes(&[]).is_empty());
+    assert_eq!(sizes(&[10; 130]), [64, 64, 2]);
+    assert_eq!(sizes(&[3 << 20, 10, 10, 3 << 20, 3 << 20]), [1, 2, 1, 1]);
+    assert_eq!(sizes(&[600_000; 5]), [2, 2, 1], "compressed a little");
+}
+
 #[test]
 fn full_queues_never_block() {
     let secret = secret::InstallationSecret::random().unwrap();

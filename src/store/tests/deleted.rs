@@ -8,7 +8,8 @@ use super::*;
 
 async fn commit(f: &Fixture, batch: Batch) -> Result<(), CommitError> {
     let ((reply, answer), ticket) = (oneshot::channel(), Arc::new(Ticket::default()));
-    f.store.jobs.send(Job::Commit { tenant: f.tenant, batch, ticket, reply }).await.ok().unwrap();
+    let packed = Box::new(commit::prepare(&batch).unwrap());
+    f.store.jobs.send(Job::Commit { tenant: f.tenant, packed, ticket, reply }).await.ok().unwrap();
     answer.await.unwrap()
 }
 
@@ -64,6 +65,23 @@ async fn whatever_is_deleted_in_whatever_order_the_next_commit_lands() {
         );
         assert_eq!(f.another().await.tenant(&[b"openai", b"key"]), f.tenant, "{what}: the secret moved along");
     }
+}
+
+/// Nobody need wait for the next look of housekeeping.
+#[tokio::test]
+async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 4);
+    f.commit(evicting(&turns, "before")).await.unwrap();
+    assert_eq!(f.known(&turns).await.evictions.len(), 1);
+    std::fs::remove_file(file(f.folder.path())).unwrap();
+    assert_eq!(f.known(&turns).await, Known::default());
+    f.commit(evicting(&turns, "again")).await.unwrap();
+    assert_eq!(stored(&f).await, (1, 0));
+    let other = Fixture::new().await;
+    other.store.close().await;
+    std::fs::rename(file(other.folder.path()), file(f.folder.path())).unwrap();
+    assert_eq!(f.known(&turns).await, Known::default(), "another file is as good as none");
 }
 
 /// Logs beside a file that is new are those of another that is gone.

@@ -3,30 +3,34 @@
 use std::time::Duration;
 
 use super::{MAX_TOUCHES, NOTES_PER_FLUSH, Writer};
-use crate::store::commit::{Applied, Owner, Packed, Ticket, apply, prepare};
+use crate::store::commit::{Applied, Owner, Packed, Ticket, apply};
 use crate::store::files::{self, Change, Changed, Keeper, MemoryError};
 use crate::store::log::{self, Written};
 use crate::store::notes;
 use crate::store::retention::{Bounds, Due, sweep};
 use crate::store::shared::now;
 use crate::store::sqlite::is_busy;
-use crate::store::{Batch, CommitError, Tenant};
+use crate::store::{CommitError, Tenant};
 use crate::wire::Digest;
 
 /// An operation that takes longer than this has lost its connection.
 const OPERATION_BOUND: Duration = Duration::from_secs(10);
 
 impl Writer {
-    pub(super) async fn commit(&mut self, tenant: &Tenant, batch: &Batch, ticket: &Ticket) -> Result<(), CommitError> {
+    pub(super) async fn commit(
+        &mut self,
+        tenant: &Tenant,
+        packed: &Packed,
+        ticket: &Ticket,
+    ) -> Result<(), CommitError> {
         self.let_go_of_failed().await;
         self.follow_file().await;
-        let packed = prepare(batch).ok_or(CommitError::Failed)?;
-        let owner = Owner { tenant, root: &batch.root, now: now() };
-        match self.apply(owner, &packed, ticket).await {
+        let owner = Owner { tenant, root: &packed.root, now: now() };
+        match self.apply(owner, packed, ticket).await {
             Ok(Applied::Committed(rows, overlays, change)) => {
                 {
                     let mut memory = self.shared.memory();
-                    memory.adopt(tenant, &batch.root, rows);
+                    memory.adopt(tenant, &packed.root, rows);
                     memory.overlaid(packed.least_overlaid());
                     memory.adopt_overlays(tenant, &packed.overlaid(), overlays);
                 }

@@ -9,6 +9,7 @@ use super::bytes::{Split, not_spliced};
 use super::document::Document;
 use super::stage::{Answered, Loss, Stage};
 use super::walk::window;
+use crate::support::chat::ids;
 
 /// The fixture that most tests go by.
 fn session() -> Document {
@@ -155,11 +156,6 @@ async fn tenants_with_the_same_conversation_share_no_row() {
     let document = Document::fixture("reused-ids");
     let stage = staged(&document).await;
     let turns = document.turns();
-    let ids = |sent: &Bytes| -> Vec<String> {
-        let text = String::from_utf8_lossy(sent).into_owned();
-        let after = text.split("/_compactproxy/evicted/").skip(1);
-        after.filter_map(|rest| rest.get(..32)).map(str::to_owned).collect()
-    };
     let mut known = Vec::new();
     for count in &turns {
         known.extend(ids(stage.send_as("Bearer sk-one", &document.body(*count)).await.sent()));
@@ -184,15 +180,21 @@ async fn losing_the_state_costs_no_message() {
         let mut stage = staged(&document).await;
         let turns = document.turns();
         let (before, after) = turns.split_at(turns.len() * 2 / 3);
+        let mut pointers = 0;
         play(&stage, &document, before).await;
         stage.lose_state(when).await;
         for (k, count) in after.iter().enumerate() {
             let answered = well(&stage, &document.body(*count)).await;
             let sent = String::from_utf8_lossy(answered.sent()).into_owned();
             assert!(sent.contains(&document.rules[0]), "{when:?} {k}");
+            for id in ids(answered.sent()) {
+                assert!(stage.keeps(&id).await, "{when:?} {k}: {id} points to nothing");
+                pointers += 1;
+            }
             // Whatever stands behind the head is whole: the newest messages are there word for word.
             assert_eq!(Split::of(answered.sent()).messages.last(), document.messages[..*count].last());
         }
+        assert!(pointers > 0, "{when:?}");
     }
 }
 

@@ -10,6 +10,7 @@ use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict
 use compactproxy::demo::rules::{Empty, Rules};
 use compactproxy::demo::window::Limit;
 use compactproxy::store::Store;
+use compactproxy::telemetry::metrics::FAIL_OPENS;
 use http::response::Parts;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
@@ -19,6 +20,7 @@ use hyper_util::rt::TokioExecutor;
 use tempfile::TempDir;
 
 use super::form::Form;
+use crate::support::chat::get;
 use crate::support::proxy::{self, Served};
 
 /// Actions that activate a checkpoint; the others replay.
@@ -32,6 +34,8 @@ pub struct Stage {
     pub window: u64,
     config: Config,
     running: Option<(Served, Option<Arc<Store>>)>,
+    /// Fail-opens of the runs that have ended.
+    fail_opens: u64,
     folder: TempDir,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -101,7 +105,8 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut stage = Self { provider, judge, form: Form::Chat, window, config, running: None, folder, client };
+        let mut stage =
+            Self { provider, judge, form: Form::Chat, window, config, running: None, fail_opens: 0, folder, client };
         stage.start();
         stage
     }
@@ -127,7 +132,22 @@ impl Stage {
         self.start();
     }
 
+    /// Requests that went out less rewritten than they were due, in all runs.
+    pub async fn fail_opens(&self) -> u64 {
+        let admin = self.running.as_ref().unwrap().0.admin_addr;
+        let page = get(admin, "/metrics").await;
+        let lines = page.text().lines().filter(|line| line.starts_with(FAIL_OPENS));
+        let counts = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+        self.fail_opens + counts.sum::<u64>()
+    }
+
+    /// Whether the removed text with this id is there.
+    pub async fn keeps(&self, id: &str) -> bool {
+        get(self.addr(), &format!("/_compactproxy/evicted/{id}")).await.status == 200
+    }
+
     async fn stop(&mut self) {
+        self.fail_opens = self.fail_opens().await;
         let (served, store) = self.running.take().unwrap();
         tokio::task::spawn_blocking(move || {
             served.stop();

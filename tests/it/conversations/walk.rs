@@ -75,6 +75,10 @@ pub async fn walk(document: &Document, every: usize) -> Report {
     if let Some(last) = turns.last() {
         survives(&mut report, &mut stage, &document.body(*last)).await;
     }
+    let fail_opens = stage.fail_opens().await;
+    if fail_opens > 0 {
+        report.faults.push(format!("{}: {fail_opens} fail-opens", report.name));
+    }
     report
 }
 
