@@ -7,10 +7,10 @@ use hyper::body::Incoming;
 
 use super::Exchange;
 use super::compaction::Compactor;
-use super::encoding::{Decoder, Encoding};
 use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
+use super::legible::Legible;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::work::Work;
@@ -168,15 +168,10 @@ fn may_be_refused(work: &Work, status: StatusCode) -> bool {
 
 /// Whether a refusal is about signed thinking (A10, A27).
 fn speaks_of_thinking(refusal: &Held) -> bool {
+    let Some(mut legible) = Legible::of(refusal.answer.headers(), ERROR_BYTES) else { return false };
     let mut text = Vec::new();
-    let encoding = Encoding::of(refusal.answer.headers());
-    match encoding.and_then(|encoding| Decoder::new(encoding, ERROR_BYTES)) {
-        None => refusal.pieces.iter().for_each(|piece| text.extend_from_slice(piece)),
-        Some(mut decoder) => {
-            for piece in &refusal.pieces {
-                decoder.feed(piece.clone(), |decoded| text.extend_from_slice(decoded));
-            }
-        }
+    for piece in &refusal.pieces {
+        legible.feed(piece, |read| text.extend_from_slice(read));
     }
     memchr::memmem::find(&text, b"thinking").is_some()
 }

@@ -21,6 +21,7 @@ pub mod jobs;
 pub mod journal;
 pub mod laid;
 pub mod learning;
+pub mod legible;
 pub mod limits;
 pub mod local;
 pub mod mcp;

@@ -30,6 +30,7 @@ mod memory;
 mod messages;
 mod needle;
 mod outcomes;
+mod paths;
 mod reader;
 mod recall;
 mod recovery;
