@@ -41,6 +41,14 @@ impl Exchange<'_> {
         let (step, first) = self.judge(work, answer).await;
         let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
+        if work.lacks_rows && is_refusal(first.answer.status()) && speaks_of_thinking(&first) {
+            let incoming = self.incoming(parts, intake);
+            if let Some(incoming) = incoming
+                && let Some(again) = Box::pin(compactor.with_rows(incoming)).await
+            {
+                return self.with_rows(&call, (work, again), first).await;
+            }
+        }
         if matches!(step, Step::Hold | Step::Release) {
             return first;
         }
@@ -87,6 +95,20 @@ impl Exchange<'_> {
             (work.pieces, work.actions, work.tokens) = before;
             first
         })
+    }
+
+    /// After a refusal of a body for what its thinking is bound to: the body as the model saw it.
+    async fn with_rows(&self, call: &Call<'_>, (work, again): (&mut Work, Work), first: Held) -> Held {
+        let before = std::mem::replace(work, again);
+        (work.recorder, work.ticket) = (before.recorder, before.ticket);
+        match self.try_once(call.parts, call.intake, work).await {
+            Ok((Step::Hold | Step::Release, held)) if held.answer.status().is_success() => held,
+            Ok((_, held)) if matches!(held.answer.status().as_u16(), 429 | 500..) => held,
+            _ => {
+                work.send_original();
+                first
+            }
+        }
     }
 
     /// After a refusal of a rewritten body: the client's own.
@@ -138,7 +160,7 @@ impl Exchange<'_> {
     async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
         let held = work.may_overflow || work.recovers() && !status.is_success();
-        match held || may_be_refused(work, status) {
+        match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
             true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),
         }
@@ -159,6 +181,11 @@ fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
 
 fn sent(work: &Work) -> Sent {
     if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original }
+}
+
+/// Whether a status says that the request itself is at fault.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 422)
 }
 
 /// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
