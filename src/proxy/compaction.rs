@@ -3,6 +3,7 @@
 //! read → known rows → plan → (wait for a summary) → commit → render → splice. Whatever is in doubt
 //! ends the stage with what is known so far; the client's own body is always good (L2).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,11 +29,11 @@ use super::workers::Workers;
 use super::workspace;
 use crate::compact::plan::{Actions, Need, Proposal, Situation, plan, sighted};
 use crate::compact::render::render;
-use crate::compact::{Change, Evictions, Known, client_compaction, estimate, evict, trim};
+use crate::compact::{Change, Evictions, Known, binding, client_compaction, estimate, evict, trim};
 use crate::config::{Config, TenantRule};
 use crate::store::{Batch, CommitError, Health, Lasting, Stage, Store, Tenant};
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
-use crate::wire::{self, Conversation, Dialect, Digest, Errand};
+use crate::wire::{self, Conversation, Dialect, Digest, Errand, chain};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
@@ -166,6 +167,7 @@ impl Compactor {
         }
         memory::begin(self, &origin);
         work.bound();
+        work.lacks_rows = (origin.proof == Proof::Claimed || work.known.incomplete) && binding::is_signed(conversation);
         // The body says nothing of how long a history is that the provider holds.
         work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
@@ -192,7 +194,7 @@ impl Compactor {
     }
 
     /// A request with the rows that are known of it. `None`: it has no history, and none continues it.
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         incoming: &Incoming<'_>,
         identity: Identity,
@@ -217,6 +219,7 @@ impl Compactor {
             may_overflow: false,
             taught: false,
             drops_blocks: false,
+            lacks_rows: false,
             recorder,
             overlaid: None,
             begun: None,
@@ -274,7 +277,7 @@ impl Compactor {
     }
 
     /// Takes the body's coding off.
-    async fn decode(&self, incoming: &mut Incoming<'_>) -> Option<Bytes> {
+    pub(super) async fn decode(&self, incoming: &mut Incoming<'_>) -> Option<Bytes> {
         let encoding = Encoding::of(&incoming.parts.headers)?;
         if encoding != Encoding::Identity {
             let decoded = decoded(&self.workers, incoming, encoding).await?;
@@ -284,7 +287,7 @@ impl Compactor {
         Some(incoming.body.clone())
     }
 
-    fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {
+    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> Option<Identity> {
         let upstream = incoming.shard.proxy.config.upstreams.get(incoming.index)?;
         let Incoming { parts, .. } = incoming;
         let asker = Asker { upstream: &upstream.name, headers: &parts.headers, uri: &parts.uri };
@@ -295,12 +298,25 @@ impl Compactor {
     pub(super) async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
         let salt = tenant.0;
         if let Some(conversation) = wire::read_known(dialect, body, &self.memo, salt, INLINE_BYTES) {
-            return Some(conversation);
+            return Some(self.with_tools(conversation, tenant));
         }
         let (memo, shared) = (Arc::clone(&self.memo), body.clone());
         let read = move || wire::read(dialect, &shared, &memo, salt).is_ok();
         self.workers.run(read).await.filter(|read| *read)?;
-        wire::read(dialect, body, &self.memo, salt).ok()
+        let conversation = wire::read(dialect, body, &self.memo, salt).ok()?;
+        Some(self.with_tools(conversation, tenant))
+    }
+
+    /// Names the tools of calls that the provider holds and large results in sight answer, as far as they were recorded.
+    fn with_tools<'b>(&self, mut conversation: Conversation<'b>, tenant: Tenant) -> Conversation<'b> {
+        let Some(previous) = chain::previous(&conversation) else { return conversation };
+        let large = conversation.items.iter().filter(|item| evict::is_evictable(item));
+        let answered: HashSet<&str> = large.flat_map(|item| &item.facts.results).map(String::as_str).collect();
+        if !answered.is_empty() {
+            let tools = self.chains.tools(tenant, &previous, &answered);
+            conversation.fields.unseen = Arc::new(tools);
+        }
+        conversation
     }
 
     /// Proposes rows, waits for a summary where the request would overflow, commits.

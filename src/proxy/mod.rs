@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+mod admitted;
 pub mod agent;
 mod asides;
 mod askers;
