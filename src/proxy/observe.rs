@@ -71,7 +71,13 @@ impl Watch {
     /// `None`: an answer with such headers cannot be read.
     pub fn new(headers: &HeaderMap, on_end: impl FnOnce(Ending, Tail) + Send + 'static) -> Option<Box<Self>> {
         let legible = Legible::of(headers, DECODED_BYTES)?;
-        Some(Box::new(Self { tail: Tail::default(), recorder: None, listener: None, legible, on_end: Box::new(on_end) }))
+        Some(Box::new(Self {
+            tail: Tail::default(),
+            recorder: None,
+            listener: None,
+            legible,
+            on_end: Box::new(on_end),
+        }))
     }
 
     pub fn see(&mut self, data: &Bytes) {

@@ -9,14 +9,14 @@ use super::dialect::path_alone;
 /// Where Vertex counts tokens; the body names the model.
 const VERTEX_COUNT: &str = "/models/count-tokens:rawPredict";
 /// How paths of Vertex and of Bedrock end, where an answer comes as a stream and where it comes whole.
-const VERBS: [(&str, &str); 2] =
-    [(":streamRawPredict", ":rawPredict"), ("/invoke-with-response-stream", "/invoke")];
+const VERBS: [(&str, &str); 2] = [(":streamRawPredict", ":rawPredict"), ("/invoke-with-response-stream", "/invoke")];
 /// What comes before the model.
 const VERTEX: &str = "/publishers/anthropic/models/";
 const BEDROCK: &str = "/model/";
 const AZURE: &str = "/deployments/";
 /// What does not stand in a segment of a path as it is.
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
 /// A path with a model in it.
 struct Hosted<'p> {
@@ -34,7 +34,9 @@ impl<'p> Hosted<'p> {
         }
         let ends = |verb: &&str| path.ends_with(*verb);
         match VERBS.iter().flat_map(|(streamed, whole)| [*streamed, *whole]).find(|verb| ends(verb)) {
-            Some(verb) if verb.starts_with(':') => Self::between(path, VERTEX, verb).filter(|path| !path.model.contains('/')),
+            Some(verb) if verb.starts_with(':') => {
+                Self::between(path, VERTEX, verb).filter(|path| !path.model.contains('/'))
+            }
             Some(verb) => Self::between(path, BEDROCK, verb),
             None => {
                 let (_, behind) = path.split_once(AZURE)?;

@@ -89,7 +89,13 @@ fn hosts() -> Vec<Host> {
         refusal: too_long,
     };
     vec![
-        Host { path: v1, side: v1, model: "demo-model", body: |calls, tokens| history("a", calls, tokens), ..azure.clone() },
+        Host {
+            path: v1,
+            side: v1,
+            model: "demo-model",
+            body: |calls, tokens| history("a", calls, tokens),
+            ..azure.clone()
+        },
         azure,
         Host { path: vertex_whole, answer: message.clone(), ..vertex.clone() },
         vertex,
@@ -103,7 +109,8 @@ fn hosts() -> Vec<Host> {
 fn nova() -> String {
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/overflow-errors.jsonl");
     let Ok(recorded) = std::fs::read_to_string(recorded) else {
-        return r#"{"message":"Number of input tokens exceeds maximum length. Please update the input to try again."}"#.to_owned();
+        return r#"{"message":"Number of input tokens exceeds maximum length. Please update the input to try again."}"#
+            .to_owned();
     };
     let case = recorded.lines().find(|line| line.contains(r#""id": "bedrock-nova-stream""#)).unwrap();
     serde_json::from_str::<Value>(case).unwrap()["body"].as_str().unwrap().to_owned()
@@ -142,7 +149,8 @@ fn frames() -> Vec<u8> {
 fn claude(version: &str, calls: usize, tokens: usize) -> Value {
     let mut messages = vec![json!({ "role": "user", "content": "Work on it. Rule 1: never touch the folder vendor." })];
     for n in 0..calls {
-        let call = json!({ "type": "tool_use", "id": format!("t{n}"), "name": "execute", "input": { "command": "ls" } });
+        let call =
+            json!({ "type": "tool_use", "id": format!("t{n}"), "name": "execute", "input": { "command": "ls" } });
         messages.push(json!({ "role": "assistant", "content": [call] }));
         let content = words(n as u64, tokens);
         messages.push(json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": format!("t{n}"), "content": content }] }));
@@ -273,7 +281,8 @@ async fn the_model_of_a_path_has_its_window_and_its_counts() {
     for host in hosts() {
         let mut upstream = played(&host, 0).await;
         let window = format!("[[window]]\nmodel = \"{}\"\ninput = 20_000\n", host.model);
-        let (mut config, folder) = (parsed(&upstream.url, &format!("[compaction]\n{window}")), tempfile::tempdir().unwrap());
+        let (mut config, folder) =
+            (parsed(&upstream.url, &format!("[compaction]\n{window}")), tempfile::tempdir().unwrap());
         config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
         let store = open(&config.state.url);
         let proxy = over(config, Arc::clone(&store), |_| {}).with_state(folder);
@@ -345,7 +354,8 @@ async fn frames_in_doubt_pass_as_they_are() {
 async fn no_tools_are_offered_where_answers_come_in_frames() {
     for host in hosts().into_iter().filter(|host| host.path.starts_with("/model")) {
         let mut upstream = played(&host, 0).await;
-        let proxy = start(parsed(&upstream.url, &format!("{EVICTION}[tools]\ninject = \"always\"\npage_chars = 1_900\n")));
+        let proxy =
+            start(parsed(&upstream.url, &format!("{EVICTION}[tools]\ninject = \"always\"\npage_chars = 1_900\n")));
         ask(&proxy, &host, &(host.body)(1, 3_000)).await;
         let offered = upstream.asked().0[0].body["tools"].to_string().contains("read_evicted");
         assert_eq!(offered, host.path != BEDROCK, "{}", host.path);

@@ -14,7 +14,8 @@ fn turn(dialect: Dialect, n: usize, marked: bool) -> [Value; 2] {
     let words = format!("Look {n}.");
     match dialect {
         Dialect::Chat => {
-            let picture = json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{n}AAA") } });
+            let picture =
+                json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{n}AAA") } });
             let content = json!([{ "type": "text", "text": words }, picture]);
             [json!({ "role": "user", "content": content }), json!({ "role": "assistant", "content": "Seen." })]
         }

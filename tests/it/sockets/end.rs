@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use compactproxy::config::Config;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::{SECTIONS, ends, ends_with, request, user};
+use super::{SECTIONS, ends_with, request, user};
 use crate::support::wire::patiently;
 
 fn going_away(message: Message) -> bool {
