@@ -99,15 +99,15 @@ impl Exchange<'_> {
 
     /// After a refusal of a body for what its thinking is bound to: the body as the model saw it.
     async fn with_rows(&self, call: &Call<'_>, (work, again): (&mut Work, Work), first: Held) -> Held {
-        let before = std::mem::replace(work, again);
-        (work.recorder, work.ticket) = (before.recorder, before.ticket);
-        match self.try_once(call.parts, call.intake, work).await {
-            Ok((Step::Hold | Step::Release, held)) if held.answer.status().is_success() => held,
-            Ok((_, held)) if matches!(held.answer.status().as_u16(), 429 | 500..) => held,
-            _ => {
-                work.send_original();
-                first
+        match self.try_once(call.parts, call.intake, &again).await {
+            Ok((Step::Hold | Step::Release, held)) if held.answer.status().is_success() => {
+                let before = std::mem::replace(work, again);
+                (work.recorder, work.ticket) = (before.recorder, before.ticket);
+                held
             }
+            // It says nothing of the request.
+            Ok((_, held)) if matches!(held.answer.status().as_u16(), 429 | 500..) => held,
+            _ => first,
         }
     }
 

@@ -67,7 +67,10 @@ pub async fn hold(answer: Response<Incoming>, sent: Sent, patience: Duration) ->
 }
 
 fn feed(hold: &mut Hold, legible: Option<&mut Legible>, data: Bytes) -> Step {
-    let Some(legible) = legible else { return hold.on_data(data, &[]) };
+    let Some(legible) = legible.filter(|legible| !legible.is_plain()) else {
+        let text = data.clone();
+        return hold.on_data(data, &text);
+    };
     let mut decoded = Vec::new();
     legible.feed(&data, |piece| decoded.extend_from_slice(piece));
     let step = hold.on_data(data, &decoded);

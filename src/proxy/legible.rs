@@ -24,6 +24,11 @@ impl Legible {
         Some(Self { decoder, frames: framed.then(EventStream::default) })
     }
 
+    /// Whether the answer is as it is read.
+    pub fn is_plain(&self) -> bool {
+        self.decoder.is_none() && self.frames.is_none()
+    }
+
     /// Hands on what `data` completes.
     pub fn feed(&mut self, data: &Bytes, mut sink: impl FnMut(&[u8])) {
         match (&mut self.decoder, &mut self.frames) {

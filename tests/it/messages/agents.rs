@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{SYSTEM, answered, ask, body, done, loop_of, served};
 
-/// One turn of Claude Code's: a billing block that is new each time, and a breakpoint on the last message alone.
+/// One turn of Claude Code's: a billing block that is new each time, and breakpoints that move, on the last message and on
+/// one that any compaction replaces.
 fn turn_of(agent: &str, calls: usize, clock: usize) -> Value {
     let mut messages = loop_of(calls, 150);
     messages[0]["content"] = json!([{ "type": "text", "text": format!("Task of {agent}.") }]);
@@ -16,7 +17,9 @@ fn turn_of(agent: &str, calls: usize, clock: usize) -> Value {
             message["content"][0]["content"] = said.into();
         }
     }
-    messages.last_mut().unwrap()["content"][0]["cache_control"] = json!({ "type": "ephemeral" });
+    for marked in [messages.len() / 2, messages.len() - 1] {
+        messages[marked]["content"][0]["cache_control"] = json!({ "type": "ephemeral" });
+    }
     let billing = format!("x-anthropic-billing-header: cc_version=2.1; cch={clock:05x};");
     let mut turn = body(&messages);
     turn["system"] = json!([{ "type": "text", "text": billing }, { "type": "text", "text": SYSTEM }]);
