@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::support::amazon::{chunk, exception};
 use crate::support::chat::{Answered, history, over, parsed, send_to, whole, words};
 use crate::support::proxy::{Served, open, start};
-use crate::support::wire::Listener;
+use crate::support::wire::{Listener, patiently};
 
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n";
 const SUMMARY: &str = "## SESSION INTENT\nRun the steps, one after the other, and say what came of them.";
@@ -44,7 +44,7 @@ fn hosts() -> Vec<Host> {
         r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 20000 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}"#,
     );
     let chat = json(200, &said("chat", "Done."));
-    let deployment = "/openai/deployments/gpt-4-mine/chat/completions?api-version=2024-10-21";
+    let deployment = "/openai/deployments/mine-small/chat/completions?api-version=2024-10-21";
     let v1 = "/openai/v1/chat/completions?api-version=preview";
     let vertex_whole = "/v1/projects/p/locations/l/publishers/anthropic/models/claude-x@2:rawPredict";
     let bedrock_whole = "/model/eu.anthropic.claude-x-v1:0/invoke";
@@ -79,7 +79,7 @@ fn hosts() -> Vec<Host> {
     let azure = Host {
         path: deployment,
         side: deployment,
-        model: "gpt-4-mine",
+        model: "mine-small",
         body: |calls, tokens| {
             let mut body = history("a", calls, tokens);
             body.as_object_mut().unwrap().remove("model");
@@ -198,14 +198,14 @@ async fn played(host: &Host, mut refusals: usize) -> Played {
                 }
                 false => host.answer.clone(),
             };
+            let target = head.split(' ').nth(1).unwrap().to_owned();
+            let (length, body) = (text.len(), serde_json::from_str(&text).unwrap());
+            tell.send(Asked { target, head, body, bytes: length, side }).unwrap();
             let answer = format!(
                 "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
                 bytes.len()
             );
             server.send([answer.as_bytes(), &bytes].concat()).await;
-            let target = head.split(' ').nth(1).unwrap().to_owned();
-            let (bytes, body) = (text.len(), serde_json::from_str(&text).unwrap());
-            tell.send(Asked { target, head, body, bytes, side }).unwrap();
         }
     });
     Played { url, seen, _task: AbortOnDropHandle::new(task) }
@@ -293,7 +293,12 @@ async fn the_model_of_a_path_has_its_window_and_its_counts() {
         let headers = HeaderMap::from_iter([("authorization".parse().unwrap(), "Bearer k".parse().unwrap())]);
         let asker = Asker { upstream: "up", headers: &headers, uri: &Uri::default() };
         let tenant = identify(&store, &TenantRule::Credential, &Verified::default(), &asker).tenant;
-        assert!(store.calibration(&tenant, "up", host.model).is_some(), "{}", host.path);
+        patiently(host.path, async {
+            while store.calibration(&tenant, "up", host.model).is_none() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 }
 
