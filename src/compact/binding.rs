@@ -12,7 +12,7 @@ use crate::wire::{Conversation, Item};
 use super::head::{self, Source};
 use super::plan::{Load, Situation};
 use super::rows::{Checkpoint, Removed};
-use super::{estimate, plan};
+use super::{estimate, pictures, plan};
 
 /// What the signed blocks that would be sent allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,11 @@ pub fn of(situation: &Situation) -> Binding {
         (SignedThinking::Kept, Some(turn)) if last < turn => Binding::Finished { turn },
         (SignedThinking::Kept | SignedThinking::Refused, _) => Binding::Live,
     }
+}
+
+/// Whether the history holds signed thinking at all.
+pub fn is_signed(conversation: &Conversation) -> bool {
+    conversation.items.iter().any(|item| !item.facts.signed.is_empty())
 }
 
 /// Least number of items that a new checkpoint has to speak for.
@@ -105,7 +110,8 @@ pub fn fold(situation: &Situation, load: Load) -> Option<(Checkpoint, Vec<Remove
 /// The full fold, its latest results in what is left of `target` uncalibrated tokens.
 pub fn fold_to(situation: &Situation, target: u64) -> Option<(Checkpoint, Vec<Removed>)> {
     let items = estimate::per_item(situation, situation.known.active.as_deref());
-    let taken = situation.overhead() + head::expected(situation, items.len(), &items);
+    let beside = pictures::tokens(situation.conversation, items.len());
+    let taken = situation.overhead() + beside + head::expected(situation, items.len(), &items);
     let keep = situation.budget.keep_tokens().min(target.saturating_sub(taken));
     let story = match of(situation) {
         Binding::Live => head::story_ahead(situation),

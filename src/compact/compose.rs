@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::excerpt::{excerpt, fenced, nonce};
 use super::exchange::words;
 use super::ledger::{Entry, Ledger};
+use super::pictures;
 use super::pins::{Pin, PinKind};
 use super::rows::TextId;
 use super::transcript::rendered;
@@ -41,7 +42,7 @@ pub fn compose(parts: &Parts<'_>) -> String {
 
 /// The text of a full fold: the head's parts and the latest messages as fenced text in at most about `keep_tokens` by
 /// `count`. A user message that ends the conversation stands after the notice as it is, shortened only beyond
-/// `keep_tokens`; else the text asks to go on.
+/// `keep_tokens`, and its pictures [beside it](pictures); else the text asks to go on.
 pub fn fold_text(
     conversation: &Conversation<'_>,
     parts: &Parts<'_>,
@@ -54,7 +55,11 @@ pub fn fold_text(
     });
     let asked = question.map(|last| fitted(&words(conversation, last), keep_tokens, count)).unwrap_or_default();
     let latest = latest(conversation, question.unwrap_or(n), keep_tokens.saturating_sub(count(&asked)), count);
-    let rest = if asked.trim().is_empty() { "Go on with the work from this state.".to_owned() } else { asked };
+    let rest = match (asked.trim().is_empty(), question.is_some() && pictures::tokens(conversation, n) > 0) {
+        (false, _) => asked,
+        (true, true) => "What the user sent last follows.".to_owned(),
+        (true, false) => "Go on with the work from this state.".to_owned(),
+    };
     let notice = notice(parts, "Nothing else is left of the conversation up to here; go on from this record.", &latest);
     format!("{notice}\n\n{rest}")
 }

@@ -8,13 +8,16 @@
 use crate::config::EvictionSettings;
 use crate::wire::{Conversation, Item, Sight, SlotKind};
 
-use super::exclusions::{excluded, tool_of};
+use super::exclusions::{NEVER_PRUNED, excluded, tool_of};
 use super::tokens::Tokens;
 use super::{Known, Removed, Replacement, TextId, TextKey};
 
 /// A result of fewer bytes is never evicted at first sight by any sensible setting: pointer and preview would be
 /// as long. Should one be after all, the prompt cache breaks once.
 const LEAST_EVICTED: usize = 1_024;
+
+/// Characters of a plan that is pinned, at most.
+const MOST_PINNED: usize = 8_000;
 
 /// Whether some setting may evict the item's results.
 pub fn is_evictable(item: &Item) -> bool {
@@ -209,6 +212,11 @@ impl Evictor<'_> {
         let Some(limit) = self.limit(tool) else { return Vec::new() };
         let mut parts = self.parts(conversation, item, result);
         let mut chars: usize = parts.iter().map(|part| part.chars).sum();
+        // A plan whose call is out of sight: where it is in sight, it is pinned. A giant is never out of reach.
+        let plans = |name| conversation.sight() == Sight::Partial && excluded(name, NEVER_PRUNED);
+        if matches!(tool, Tool::Named(name) if plans(name)) && chars <= MOST_PINNED {
+            return Vec::new();
+        }
         let mut tokens: usize = parts.iter().map(|part| part.tokens).sum();
         parts.sort_by_key(|part| (std::cmp::Reverse(part.chars), part.slot));
         let mut replaced = Vec::new();

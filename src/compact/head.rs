@@ -161,6 +161,7 @@ pub fn fold(situation: &Situation, source: Source, keep: u64) -> Option<(Checkpo
     let counter = |text: &str| situation.tokens.count_text(text) as usize;
     let text = fold_text(situation.conversation, &said.parts(), keep as usize, &counter);
     let (head, removed) = said.into_head(count, text);
+    let head = Head { asks: true, ..head };
     let shape = Shape { level: Level::Fold, covers: count, head: Some(head), edits: Vec::new() };
     Some((checkpoint(situation, shape), removed))
 }
@@ -246,6 +247,6 @@ impl<'s> Said<'s> {
         let mut removed = self.ledger.removed;
         removed.extend(self.pins.removed);
         removed.extend(self.offloaded);
-        (Head { upto, text, summary: self.story, offloaded: self.pointers }, removed)
+        (Head { upto, text, summary: self.story, offloaded: self.pointers, asks: false }, removed)
     }
 }

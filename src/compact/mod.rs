@@ -24,6 +24,7 @@ pub mod ladder;
 pub mod ledger;
 pub mod lighten;
 pub mod page;
+pub mod pictures;
 pub mod pins;
 pub mod plan;
 pub mod prune;

@@ -12,7 +12,7 @@ use super::evict::{Evictor, Ways, evictions};
 use super::pins::Pinned;
 use super::rows::{Change, Checkpoint, Eviction, Head, Known, Level, Removed, Replacement, TextKey};
 use super::tokens::{PER_MESSAGE, Tokens};
-use super::{estimate, head, trim};
+use super::{estimate, head, pictures, trim};
 
 /// Everything that planning looks at.
 #[derive(Clone, Copy)]
@@ -352,9 +352,11 @@ pub fn checkpoint(situation: &Situation, shape: Shape) -> Checkpoint {
     let mut checkpoint = Checkpoint { level, covers, head, edits, tokens: Change::default() };
     let items = estimate::per_item(situation, Some(&checkpoint));
     let head = checkpoint.head.as_ref().map_or(0, |head| situation.tokens.count_text(&head.text) + PER_MESSAGE);
+    let asking = checkpoint.head.as_ref().filter(|head| head.asks);
+    let pictures = asking.map_or(0, |head| pictures::tokens(situation.conversation, head.upto));
     checkpoint.tokens = Change {
         before: situation.tokens.count_items(situation.conversation, 0..covers),
-        after: head + items.iter().take(covers).map(|tokens| u64::from(*tokens)).sum::<u64>(),
+        after: head + pictures + items.iter().take(covers).map(|tokens| u64::from(*tokens)).sum::<u64>(),
     };
     checkpoint
 }

@@ -10,6 +10,7 @@ use crate::wire::{Conversation, Sight, SlotKind};
 use super::binding;
 use super::cuts::is_kept;
 use super::estimate::in_force;
+use super::pictures;
 use super::rows::{Checkpoint, Head, Known, Replacement};
 
 /// The edits that bring a body to the form its activated rows ask for.
@@ -103,7 +104,7 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered
         let instead = Edit { span: start..next.span.start, with: kept.into() };
         return Some(Place { instead, folded });
     }
-    let message = conversation.head_message(head.upto, &head_text);
+    let message = conversation.head_message_beside(head.upto, &head_text, &pictures::kept(conversation, head));
     let instead = Edit { span: start..last.span.end, with: [kept, message.into()].concat().into() };
     Some(Place { instead, folded: Vec::new() })
 }

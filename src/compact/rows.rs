@@ -83,7 +83,7 @@ pub struct Checkpoint {
 }
 
 /// A user message that stands for the first `upto` items.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Number of items it replaces; `0 < upto <= covers`.
     pub upto: usize,
@@ -93,6 +93,9 @@ pub struct Head {
     pub summary: String,
     /// Texts that hold the replaced messages complete, oldest first.
     pub offloaded: Vec<TextId>,
+    /// What the first `upto` items end with is still to be answered: its pictures stay beside the text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks: bool,
 }
 
 /// A conversation's evictions by chain digest. Cheap to clone: turns of one session share them.

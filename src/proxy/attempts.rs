@@ -7,10 +7,10 @@ use hyper::body::Incoming;
 
 use super::Exchange;
 use super::compaction::Compactor;
-use super::encoding::{Decoder, Encoding};
 use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
+use super::legible::Legible;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::work::Work;
@@ -42,6 +42,14 @@ impl Exchange<'_> {
         let (step, first) = self.judge(work, answer).await;
         let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
+        if work.lacks_rows && is_refusal(first.answer.status()) && speaks_of_thinking(&first) {
+            let incoming = self.incoming(parts, intake);
+            if let Some(incoming) = incoming
+                && let Some(again) = Box::pin(compactor.with_rows(incoming)).await
+            {
+                return self.with_rows(&call, (work, again), first).await;
+            }
+        }
         if matches!(step, Step::Hold | Step::Release) {
             return first;
         }
@@ -88,6 +96,20 @@ impl Exchange<'_> {
             (work.pieces, work.actions, work.tokens) = before;
             first
         })
+    }
+
+    /// After a refusal of a body for what its thinking is bound to: the body as the model saw it.
+    async fn with_rows(&self, call: &Call<'_>, (work, again): (&mut Work, Work), first: Held) -> Held {
+        match self.try_once(call.parts, call.intake, &again).await {
+            Ok((Step::Hold | Step::Release, held)) if held.answer.status().is_success() => {
+                let before = std::mem::replace(work, again);
+                (work.recorder, work.ticket) = (before.recorder, before.ticket);
+                held
+            }
+            // It says nothing of the request.
+            Ok((_, held)) if matches!(held.answer.status().as_u16(), 429 | 500..) => held,
+            _ => first,
+        }
     }
 
     /// After a refusal of a rewritten body: the client's own.
@@ -142,7 +164,7 @@ impl Exchange<'_> {
     async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
         let held = work.may_overflow || work.recovers() && !status.is_success();
-        match held || may_be_refused(work, status) {
+        match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
             true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),
         }
@@ -165,6 +187,11 @@ fn sent(work: &Work) -> Sent {
     if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original }
 }
 
+/// Whether a status says that the request itself is at fault.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 422)
+}
+
 /// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
 fn may_be_refused(work: &Work, status: StatusCode) -> bool {
     work.pieces.is_some() && matches!(status.as_u16(), 200 | 400 | 422 | 500)
@@ -172,15 +199,10 @@ fn may_be_refused(work: &Work, status: StatusCode) -> bool {
 
 /// Whether a refusal is about signed thinking (A10, A27).
 fn speaks_of_thinking(refusal: &Held) -> bool {
+    let Some(mut legible) = Legible::of(refusal.answer.headers(), ERROR_BYTES) else { return false };
     let mut text = Vec::new();
-    let encoding = Encoding::of(refusal.answer.headers());
-    match encoding.and_then(|encoding| Decoder::new(encoding, ERROR_BYTES)) {
-        None => refusal.pieces.iter().for_each(|piece| text.extend_from_slice(piece)),
-        Some(mut decoder) => {
-            for piece in &refusal.pieces {
-                decoder.feed(piece.clone(), |decoded| text.extend_from_slice(decoded));
-            }
-        }
+    for piece in &refusal.pieces {
+        legible.feed(piece, |read| text.extend_from_slice(read));
     }
     memchr::memmem::find(&text, b"thinking").is_some()
 }

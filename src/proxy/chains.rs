@@ -1,7 +1,7 @@
 //! Chains of responses that the proxy has seen whole: what each request added to the history that its provider
 //! holds. In memory only: losing it costs no more than that such a request's overflow passes as it is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -90,6 +90,22 @@ impl Chains {
         self.walk(tenant, id, |turn| items.extend([turn.output.clone(), turn.input.clone()]))?;
         items.reverse();
         Some(items)
+    }
+
+    /// The tools of the calls in the turns up to the response `id` that `wanted` answers, as far as they were seen.
+    pub fn tools(&self, tenant: Tenant, id: &str, wanted: &HashSet<&str>) -> HashMap<String, String> {
+        let (mut items, mut tools) = (Vec::new(), HashMap::new());
+        self.walk(tenant, id, |turn| items.extend([turn.output.clone(), turn.input.clone()]));
+        // Mostly it is the last answer that asked.
+        for items in items {
+            if tools.len() == wanted.len() {
+                break;
+            }
+            for call in chain::calls(&items).into_iter().filter(|call| wanted.contains(call.id.as_str())) {
+                tools.entry(call.id).or_insert(call.name);
+            }
+        }
+        tools
     }
 
     /// Whether all turns up to the response `id` were seen.

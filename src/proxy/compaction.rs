@@ -25,7 +25,7 @@ use super::unread::Passage;
 use super::work::Work;
 use super::workers::Workers;
 use crate::compact::render::render;
-use crate::compact::{Evictions, client_compaction};
+use crate::compact::{Evictions, binding, client_compaction};
 use crate::config::{Config, TenantRule};
 use crate::store::{Health, Store};
 use crate::telemetry::metrics::FailOpen;
@@ -156,6 +156,8 @@ impl Compactor {
         }
         memory::begin(self, &origin);
         work.bound();
+        let unsure = origin.proof == Proof::Claimed || work.known.incomplete;
+        work.lacks_rows = unsure && binding::is_signed(conversation);
         // The body says nothing of how long a history is that the provider holds.
         work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)

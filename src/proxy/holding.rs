@@ -10,8 +10,8 @@ use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::encoding::{Decoder, Encoding};
 use super::hold::{Coding, ERROR_BYTES, Hold, Sent, Step};
+use super::legible::Legible;
 
 /// A response of which the beginning was read. All of it can still be relayed.
 pub struct Held {
@@ -32,10 +32,9 @@ impl Held {
 /// Holds `answer` back until it is decided what it is, at most for `patience`.
 pub async fn hold(answer: Response<Incoming>, sent: Sent, patience: Duration) -> (Step, Held) {
     let mut hold = Hold::new(sent);
-    let encoding = Encoding::of(answer.headers());
-    let coding = if encoding.is_some() { Coding::Readable } else { Coding::Unknown };
     // Twice the examined bytes: what is decoded of one piece may go beyond them.
-    let mut decoder = encoding.and_then(|encoding| Decoder::new(encoding, 2 * ERROR_BYTES));
+    let mut legible = Legible::of(answer.headers(), 2 * ERROR_BYTES);
+    let coding = if legible.is_some() { Coding::Readable } else { Coding::Unknown };
     let mut step = hold.on_head(answer.status().as_u16(), coding);
     let mut held = Held::untouched(answer);
     let mut deadline = pin!(tokio::time::sleep(patience));
@@ -55,7 +54,7 @@ pub async fn hold(answer: Response<Incoming>, sent: Sent, patience: Duration) ->
                 hold.on_failed()
             }
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => feed(&mut hold, decoder.as_mut(), data),
+                Ok(data) => feed(&mut hold, legible.as_mut(), data),
                 Err(frame) => {
                     held.trailers = frame.into_trailers().ok();
                     Step::Hold
@@ -67,18 +66,13 @@ pub async fn hold(answer: Response<Incoming>, sent: Sent, patience: Duration) ->
     (step, held)
 }
 
-fn feed(hold: &mut Hold, decoder: Option<&mut Decoder>, data: Bytes) -> Step {
-    let Some(decoder) = decoder else {
-        let decoded = data.clone();
-        return hold.on_data(data, &decoded);
+fn feed(hold: &mut Hold, legible: Option<&mut Legible>, data: Bytes) -> Step {
+    let Some(legible) = legible.filter(|legible| !legible.is_plain()) else {
+        let text = data.clone();
+        return hold.on_data(data, &text);
     };
     let mut decoded = Vec::new();
-    decoder.feed(data.clone(), |piece| decoded.extend_from_slice(piece));
-    match decoder.failed() {
-        Some(_) => {
-            hold.on_data(data, &decoded);
-            hold.on_deadline()
-        }
-        None => hold.on_data(data, &decoded),
-    }
+    legible.feed(&data, |piece| decoded.extend_from_slice(piece));
+    let step = hold.on_data(data, &decoded);
+    if legible.has_given_up() { hold.on_deadline() } else { step }
 }

@@ -7,7 +7,6 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde_json::Value;
 
 use super::Shard;
-use super::encoding::Encoding;
 use super::hold;
 use super::limits::Place;
 use super::observe::{Ending, Tail, Watch};
@@ -33,7 +32,6 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     if let Some(mark) = origin.mark {
         compactor.verified.accept(mark);
     }
-    let encoding = Encoding::of(headers)?;
     // Where the provider holds a part of the history, its count is of more than was estimated.
     let counted_whole = work.tokens.filter(|_| origin.sight == Sight::Whole);
     let estimated = counted_whole.map(|tokens| tokens.after as f64 / origin.calibration);
@@ -48,7 +46,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let (recorder, ticket) = (work.recorder.take(), work.ticket.take());
     let listening = ticket.zip(compactor.journal.as_ref());
     let listener = listening.map(|(ticket, journal)| journal.listen(ticket, dialect, &shard.proxy.budget));
-    let watch = Watch::new(encoding, move |ending, tail| {
+    let watch = Watch::new(headers, move |ending, tail| {
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
         let observed = observed(&tail, stream);
         // Whoever got an error may close at once.
@@ -69,7 +67,7 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         if let Some(window) = filled(&observed, usage).filter(believed) {
             compactor.store.learn_window(&place.key(), window);
         }
-    });
+    })?;
     Some(watch.recorded_by(recorder).heard_by(listener))
 }
 
@@ -119,7 +117,7 @@ pub fn of_models(
     // Some providers list their models to anybody: such an answer is no proof either.
     let tenant = Some(identity.tenant).filter(|_| identity.proof == Proof::Known)?;
     let base = uri.path().split("/models").next()?.to_owned();
-    Some(Watch::new(Encoding::of(headers)?, move |ending, tail| {
+    Watch::new(headers, move |ending, tail| {
         if ending != Ending::Complete || !tail.is_whole() {
             return;
         }
@@ -133,7 +131,7 @@ pub fn of_models(
                 compactor.store.learn_window(&key, told.narrowed(window));
             }
         }
-    }))
+    })
 }
 
 /// Whether a path asks for models: `…/models`, `…/models/NAME`.

@@ -1,5 +1,6 @@
 //! What a body says and what is known of it, before anything is decided.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,10 +13,10 @@ use super::journal::Ticket;
 use super::origin::{INLINE_BYTES, Incoming, Origin};
 use super::tenant::{self, Asker, Identity, Proof};
 use super::work::Work;
-use crate::compact::Known;
 use crate::compact::plan::Actions;
+use crate::compact::{Known, evict};
 use crate::store::Tenant;
-use crate::wire::{self, Conversation, Dialect, Digest};
+use crate::wire::{self, Conversation, Dialect, Digest, chain};
 
 /// Bodies from this size on may overflow a window that nobody knows.
 pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
@@ -60,12 +61,26 @@ impl Compactor {
     pub(super) async fn read<'b>(&self, dialect: Dialect, body: &'b Bytes, tenant: Tenant) -> Option<Conversation<'b>> {
         let salt = tenant.0;
         if let Some(conversation) = wire::read_known(dialect, body, &self.memo, salt, INLINE_BYTES) {
-            return Some(conversation);
+            return Some(self.with_tools(conversation, tenant));
         }
         let (memo, shared) = (Arc::clone(&self.memo), body.clone());
         let read = move || wire::read(dialect, &shared, &memo, salt).is_ok();
         self.workers.run(read).await.filter(|read| *read)?;
-        wire::read(dialect, body, &self.memo, salt).ok()
+        let conversation = wire::read(dialect, body, &self.memo, salt).ok()?;
+        Some(self.with_tools(conversation, tenant))
+    }
+
+    /// Names the tools of the calls that the provider holds and large results in sight answer, as far as they were
+    /// recorded.
+    fn with_tools<'b>(&self, mut conversation: Conversation<'b>, tenant: Tenant) -> Conversation<'b> {
+        let Some(previous) = chain::previous(&conversation) else { return conversation };
+        let large = conversation.items.iter().filter(|item| evict::is_evictable(item));
+        let answered: HashSet<&str> = large.flat_map(|item| &item.facts.results).map(String::as_str).collect();
+        if !answered.is_empty() {
+            let tools = self.chains.tools(tenant, &previous, &answered);
+            conversation.fields.unseen = Arc::new(tools);
+        }
+        conversation
     }
 
     /// A request with the rows that are known of it. `None`: it has no history, and none continues it.
@@ -94,6 +109,7 @@ impl Compactor {
             may_overflow: false,
             taught: false,
             drops_blocks: false,
+            lacks_rows: false,
             recorder,
             overlaid: None,
             begun: None,

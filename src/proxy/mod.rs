@@ -1,5 +1,6 @@
 //! A request's way through the proxy, one stage a line.
 
+mod admitted;
 pub mod agent;
 mod asides;
 mod askers;
@@ -23,6 +24,7 @@ pub mod jobs;
 pub mod journal;
 pub mod laid;
 pub mod learning;
+pub mod legible;
 pub mod limits;
 pub mod local;
 pub mod look;

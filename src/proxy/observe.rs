@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::chains::Recorder;
-use super::encoding::{Decoder, Encoding};
 use super::journal::Listener;
+use super::legible::Legible;
 use crate::wire::usage::Shown;
 
 /// How much of an answer's end is kept.
@@ -37,8 +38,7 @@ pub struct Watch {
     tail: Tail,
     recorder: Option<Recorder>,
     listener: Option<Listener>,
-    /// `None`: not encoded.
-    decoder: Option<Decoder>,
+    legible: Legible,
     on_end: Box<dyn FnOnce(Ending, Tail) + Send>,
 }
 
@@ -68,14 +68,21 @@ impl Tail {
 
 impl Watch {
     /// `on_end` runs on the shard's thread: it may parse the tail, nothing longer.
-    pub fn new(encoding: Encoding, on_end: impl FnOnce(Ending, Tail) + Send + 'static) -> Box<Self> {
-        let decoder = Decoder::new(encoding, DECODED_BYTES);
-        Box::new(Self { tail: Tail::default(), recorder: None, listener: None, decoder, on_end: Box::new(on_end) })
+    /// `None`: an answer with such headers cannot be read.
+    pub fn new(headers: &HeaderMap, on_end: impl FnOnce(Ending, Tail) + Send + 'static) -> Option<Box<Self>> {
+        let legible = Legible::of(headers, DECODED_BYTES)?;
+        Some(Box::new(Self {
+            tail: Tail::default(),
+            recorder: None,
+            listener: None,
+            legible,
+            on_end: Box::new(on_end),
+        }))
     }
 
     pub fn see(&mut self, data: &Bytes) {
-        let Self { tail, recorder, listener, decoder, .. } = self;
-        let mut see = |decoded: &[u8]| {
+        let Self { tail, recorder, listener, legible, .. } = self;
+        legible.feed(data, |decoded| {
             tail.push(decoded);
             if let Some(recorder) = recorder {
                 recorder.see(decoded);
@@ -83,11 +90,7 @@ impl Watch {
             if let Some(listener) = listener {
                 listener.see(decoded);
             }
-        };
-        match decoder {
-            None => see(data),
-            Some(decoder) => decoder.feed(data.clone(), see),
-        }
+        });
     }
 
     /// Shows the answer to `recorder` too.

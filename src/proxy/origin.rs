@@ -1,7 +1,7 @@
 //! A request as compaction sees it: its body, whose it is, and what is in force for it. It outlives
 //! the request where a summary is being made of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -82,6 +82,8 @@ pub struct Origin {
     pub readers: Readers,
     /// Digest of the first item: the session's tree.
     pub root: Digest,
+    /// Tools of calls in the history that the provider holds.
+    unseen: Arc<HashMap<String, String>>,
     /// Beta features as [`betas`] gives them.
     betas: Arc<str>,
     memo: Arc<Memo>,
@@ -167,6 +169,7 @@ impl Origin {
             workspace: workspace(&strategies, tenant),
             readers: Readers::default(),
             root: conversation.items.first().map_or([0; 32], |item| item.chain),
+            unseen: Arc::clone(&conversation.fields.unseen),
             betas: betas(&parts.headers, &conversation.fields).into(),
             memo: Arc::clone(&compactor.memo),
             model,
@@ -206,7 +209,9 @@ impl Origin {
 
     /// Reads the body again; what was read before costs a hash.
     pub fn read(&self) -> Result<Conversation<'_>, Unreadable> {
-        wire::read(self.dialect, &self.body, &self.memo, self.tenant.0)
+        let mut conversation = wire::read(self.dialect, &self.body, &self.memo, self.tenant.0)?;
+        conversation.fields.unseen = Arc::clone(&self.unseen);
+        Ok(conversation)
     }
 
     /// The situation of `conversation`, which must be this body's.

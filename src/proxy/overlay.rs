@@ -27,7 +27,7 @@ use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
 use crate::wire::rounds::{Aside, Offer};
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Errand};
+use crate::wire::{Conversation, Digest, Errand, hosted};
 
 /// Before the name of a tool where the client has one of that name.
 const PREFIX: &str = "compactproxy_";
@@ -154,6 +154,8 @@ impl Compactor {
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
         let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
+        // Out of such an answer nothing could be taken.
+        let turn = turn && !hosted::is_framed(path);
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
             self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
         }

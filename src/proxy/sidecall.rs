@@ -1,50 +1,34 @@
 //! The proxy's own model calls: summaries, made ahead in the background or waited for.
 
+mod caller;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 
-use super::body::{Framing, Pieces, SendBody};
+pub use self::caller::Caller;
+use self::caller::{call, own_call};
 use super::compaction::{Compactor, Conduct};
-use super::encoding::{DecodeError, Encoding, decode};
-use super::headers::{self, BodyHeaders};
 use super::jobs::{Made, Prepared, Ticket};
 use super::origin::Origin;
 use super::work::{drop_beta, drop_option};
-use crate::compact::budget::{Learned, Window};
 use crate::compact::head::{self, Source};
 use crate::compact::plan::Situation;
 use crate::compact::render::render;
 use crate::compact::summary::{Finish, Rejection, WARM_INSTRUCTION, accept, prompt, steps, transcript};
 use crate::compact::{Known, estimate};
-use crate::config::{Api, CompactionSettings, SignedThinking};
-use crate::store::{Batch, LearnedWindow, Stage, WindowKey};
-use crate::wire::side::{Answer, Envelope, warm_edits};
-use crate::wire::splice::{splice, total_len};
-use crate::wire::{Dialect, Digest, Errand};
+use crate::config::{CompactionSettings, SignedThinking};
+use crate::store::{Batch, Stage};
+use crate::wire::hosted::Asked;
+use crate::wire::side::{Answer, warm_edits};
+use crate::wire::splice::splice;
+use crate::wire::{Digest, Errand};
 
 /// How long a request that would overflow waits for its summary.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one side call may take.
-const CALL_TIME: Duration = Duration::from_secs(120);
 /// How long all calls for one summary may take together.
 const JOB_TIME: Duration = Duration::from_secs(300);
-/// Most bytes of a side call's answer as it is on the wire: a stream spends a hundred on every token.
-const MAX_RAW_ANSWER: usize = 8 * 1024 * 1024;
-/// Most bytes of an answer's text.
-const MAX_ANSWER: usize = 1024 * 1024;
-/// Bytes that count as one token where an answer does not say what it cost.
-const BYTES_PER_TOKEN: u64 = 4;
-/// Input tokens of one step where the summarizer's window is not known.
-const UNKNOWN_WINDOW_STEP: u64 = 24_000;
-/// Headers of the client's that belong to its own request alone.
-const NOT_REPEATED: [&str; 3] = ["idempotency-key", "x-client-request-id", "x-request-id"];
 
 /// Why a side call brought no summary: the metric's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -186,77 +170,6 @@ async fn summarize(
     }
 }
 
-/// Where transcripts go.
-pub(super) struct Caller<'o> {
-    origin: &'o Origin,
-    /// Index of the upstream.
-    index: usize,
-    /// What is spoken there.
-    dialect: Dialect,
-    envelope: Envelope,
-    /// Input tokens of one step.
-    pub(super) room: u64,
-    template: Option<Arc<str>>,
-}
-
-impl<'o> Caller<'o> {
-    /// `settings`: the model and the upstream that are asked; the request's own where there are none.
-    pub(super) fn new(compactor: &Compactor, origin: &'o Origin, settings: Option<&CompactionSettings>) -> Self {
-        let config = &origin.shard.proxy.config;
-        let named = settings.and_then(|settings| settings.upstream.as_ref());
-        let index = named.and_then(|name| config.upstreams.iter().position(|upstream| upstream.name == *name));
-        let index = index.unwrap_or(origin.index);
-        let model = settings.and_then(|settings| settings.model.clone()).unwrap_or_else(|| origin.model.to_string());
-        let upstream = config.upstreams.get(index).map_or("", |upstream| &upstream.name);
-        let key = WindowKey { upstream, model: &model, ..origin.window_key() };
-        let learned = compactor.store.window(&key);
-        let learned = learned.map(|LearnedWindow { input, total }| Learned { input, total });
-        let window = Window::resolve(config.window(&model, upstream), (&model, origin.betas()), learned);
-        // A third is left for the frame, the earlier summary, the answer (half of it), and the estimate's error.
-        let room = window.map_or(UNKNOWN_WINDOW_STEP, |window| window.input / 3 * 2);
-        let api = config.upstreams.get(index).filter(|_| index != origin.index).map(|upstream| upstream.api);
-        let dialect = api.and_then(Api::dialect).unwrap_or(origin.dialect);
-        let mut envelope = Envelope { room: room / 4, ..origin.envelope.clone() };
-        // What the path names is named once.
-        if settings.is_some_and(|settings| settings.model.is_some()) || index != origin.index {
-            envelope.model = Some(model);
-        }
-        // Elsewhere a header says it.
-        if index != origin.index {
-            envelope.version = None;
-        }
-        let template = settings.and_then(|settings| settings.summary_prompt.clone());
-        Self { origin, index, dialect, envelope, room, template }
-    }
-
-    /// One call with `prompt` as its only message.
-    pub(super) async fn ask(&self, prompt: &str) -> Result<Answer, SideCallError> {
-        let body = Bytes::from(self.dialect.transcript_body(&self.envelope, prompt));
-        let (uri, headers) = match self.index == self.origin.index {
-            true => (self.origin.uri.clone(), self.origin.headers.clone()),
-            false => (self.other_uri()?, self.other_headers()),
-        };
-        call(self.origin, (self.index, self.dialect), (uri, headers), vec![body]).await
-    }
-
-    /// Anthropic wants its version named.
-    fn other_headers(&self) -> HeaderMap {
-        let version = (HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
-        let version = Some(version).filter(|_| self.dialect == Dialect::Messages);
-        [(CONTENT_TYPE, JSON)].into_iter().chain(version).collect()
-    }
-
-    fn other_uri(&self) -> Result<Uri, SideCallError> {
-        let (route, _) = self.origin.shard.upstream(self.index).ok_or(SideCallError::NotMade)?;
-        let rooted = route.upstream.base_url.path().trim_end_matches('/').is_empty();
-        let path = self.dialect.path();
-        let path = if rooted { format!("/v1{path}") } else { path.to_owned() };
-        path.parse().ok().and_then(|path| route.target(&path)).ok_or(SideCallError::NotMade)
-    }
-}
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
 /// A prefix longer than the summarizer's window is folded in steps: each summary is input to the next.
 async fn in_steps(
     caller: &Caller<'_>,
@@ -319,11 +232,12 @@ async fn warm(origin: &Arc<Origin>, known: &Known, cut: usize) -> Result<String,
         Some((splice(&body, edits).ok()?, replaced as usize, drops))
     });
     let (pieces, replaced, drops) = made.await.flatten().ok_or(SideCallError::NotMade)?;
-    let mut headers = origin.headers.clone();
+    let asked = if origin.stream { Asked::AsBefore } else { Asked::Whole };
+    let (uri, mut headers) = own_call(origin, asked, None);
     if drops {
         drop_beta(&mut headers);
     }
-    let answer = call(origin, (origin.index, origin.dialect), (origin.uri.clone(), headers), pieces).await?;
+    let answer = call(origin, (origin.index, origin.dialect), (uri, headers), pieces).await?;
     accepted(origin, &answer, replaced)
 }
 
@@ -338,75 +252,5 @@ pub(super) fn finish_of(answer: &Answer) -> Finish {
         (true, _) => Finish::ToolCall,
         (_, true) => Finish::Refused,
         _ => Finish::of(answer.finish_reason.as_deref()),
-    }
-}
-
-/// One side call at the upstream `index`. What its answer costs is charged whatever it is good for.
-async fn call(
-    origin: &Origin,
-    (index, dialect): (usize, Dialect),
-    (uri, mut headers): (Uri, HeaderMap),
-    pieces: Vec<Bytes>,
-) -> Result<Answer, SideCallError> {
-    let (route, clients) = origin.shard.upstream(index).ok_or(SideCallError::NotMade)?;
-    headers.remove(ACCEPT_ENCODING);
-    for name in NOT_REPEATED {
-        headers.remove(HeaderName::from_static(name));
-    }
-    let sent = total_len(&pieces) as u64;
-    let body = BodyHeaders::Rewritten(sent);
-    let mut request = Request::new(SendBody::Pieces(Pieces::new(pieces, Framing::Length, None)));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = uri;
-    *request.headers_mut() = headers::to_upstream(headers, route, Some(dialect), body);
-    let deadline = tokio::time::Instant::now() + CALL_TIME;
-    let response = timeout_at(deadline, clients.send(route, request)).await.map_err(|_| SideCallError::Timeout)?;
-    let response = response.map_err(|_| SideCallError::Connection)?;
-    let compactor = origin.shard.proxy.compactor.as_ref().ok_or(SideCallError::NotMade)?;
-    let (tenant, upstream, now) = (origin.tenant, &origin.upstream, Instant::now());
-    compactor.breaker.observe(tenant, upstream, (response.status().as_u16(), response.headers()), now);
-    match response.status() {
-        StatusCode::TOO_MANY_REQUESTS => return Err(SideCallError::RateLimited),
-        status if !status.is_success() => return Err(SideCallError::Status(status.as_u16())),
-        _ => {}
-    }
-    let answer = timeout_at(deadline, read(dialect, response)).await.unwrap_or(Err(SideCallError::Timeout));
-    compactor.breaker.spent(tenant, upstream, cost(sent, &answer), now);
-    answer
-}
-
-/// The whole answer.
-async fn read(dialect: Dialect, response: Response<Incoming>) -> Result<Answer, SideCallError> {
-    let encoding = Encoding::of(response.headers()).ok_or(SideCallError::Unreadable)?;
-    let read = Limited::new(response.into_body(), MAX_RAW_ANSWER).collect().await;
-    let read = read.map_err(|error| match error.is::<LengthLimitError>() {
-        true => SideCallError::TooLong,
-        false => SideCallError::Connection,
-    });
-    let decoded = decode(encoding, &read?.to_bytes(), MAX_RAW_ANSWER).map_err(|error| match error {
-        DecodeError::TooLarge => SideCallError::TooLong,
-        DecodeError::Broken => SideCallError::Unreadable,
-    })?;
-    let answer = dialect.read_answer(&decoded).ok_or(SideCallError::Unreadable)?;
-    if answer.text.len() > MAX_ANSWER { Err(SideCallError::TooLong) } else { Ok(answer) }
-}
-
-/// Tokens that an answer has cost; by the bytes where it does not say.
-fn cost(sent: u64, answer: &Result<Answer, SideCallError>) -> u64 {
-    let told = answer.as_ref().map_or(0, |answer| answer.tokens);
-    let said = answer.as_ref().map_or(0, |answer| answer.text.len() as u64);
-    if told > 0 { told } else { (sent + said) / BYTES_PER_TOKEN }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_answer_costs_what_it_says_or_what_its_bytes_say() {
-        let answer = |tokens| Ok(Answer { tokens, text: "four".into(), ..Answer::default() });
-        assert_eq!(cost(4_000, &answer(70)), 70);
-        assert_eq!(cost(4_000, &answer(0)), 1_001);
-        assert_eq!(cost(4_000, &Err(SideCallError::Unreadable)), 1_000);
     }
 }

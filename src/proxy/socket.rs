@@ -260,7 +260,7 @@ impl Socket {
             Turn::Answering(answering) => (answering.open + 1, answering.unread),
             _ => (1, false),
         };
-        self.turn = Turn::Answering(Answering { open, watch: None, unread });
+        self.turn = Turn::Answering(Answering { open, watch: None, begun: Vec::new(), unread });
     }
 
     /// Begins to look at a request.

@@ -21,7 +21,6 @@ use http::{HeaderMap, Request};
 
 use super::chains::{Beginning, MAX_SHOWN, Recorder, is_recorded};
 use super::compaction::Compactor;
-use super::encoding::Encoding;
 use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
@@ -121,7 +120,7 @@ impl Exchange<'_> {
         if recorder.is_none() && listener.is_none() {
             return None;
         }
-        Some(Watch::new(Encoding::of(headers)?, |_, _| {}).recorded_by(recorder).heard_by(listener))
+        Some(Watch::new(headers, |_, _| {})?.recorded_by(recorder).heard_by(listener))
     }
 
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.

@@ -45,6 +45,8 @@ pub struct Work {
     pub may_overflow: bool,
     /// An error of this request's has taught its limit already.
     pub taught: bool,
+    /// Whether rows may be missing that signed thinking is bound to.
+    pub lacks_rows: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.
     pub drops_blocks: bool,
     /// What the proxy adds to the conversation; `None`: nothing, ever.

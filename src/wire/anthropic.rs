@@ -76,9 +76,10 @@ fn value_of(body: &[u8], span: &Range<usize>, key: &str) -> Option<Range<usize>>
 
 /// A user message with `text` to stand for the first `upto` items. What in those changed tools or instructions
 /// goes along (A21), and so does the last of their cache breakpoints (A15–A17): all from the incoming bytes.
-pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, text: &str) -> String {
+pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, (text, parts): (&str, &[String])) -> String {
     let kept = Kept::of_first(conversation, upto);
-    format!(r#"{{"role":"user","content":[{}{}]}}"#, kept.block(text), kept.behind())
+    let parts: String = parts.iter().flat_map(|part| [",", part]).collect();
+    format!(r#"{{"role":"user","content":[{}{parts}{}]}}"#, kept.block(text), kept.behind())
 }
 
 /// A text block with the raw value of a cache breakpoint, if one is given.
@@ -149,7 +150,7 @@ impl Kept {
 }
 
 /// The block at `block`, and what it holds, without cache breakpoints.
-fn unmarked(raw: &[u8], block: &Range<usize>) -> Option<String> {
+pub(super) fn unmarked(raw: &[u8], block: &Range<usize>) -> Option<String> {
     if kind(raw, block) != b'{' {
         return owned(raw, block);
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::conversation::{Conversation, Dialect, Fields, Role};
+use super::conversation::{Call, Conversation, Dialect, Fields, Role};
 use super::scan::{Cursor, elements, kind, members, string};
 use super::splice::{Edit, splice};
 
@@ -96,6 +96,14 @@ impl Collector {
     pub fn take(&mut self) -> Option<Output> {
         self.done.take()
     }
+}
+
+/// The calls among items that are joined by commas.
+pub fn calls(items: &[u8]) -> Vec<Call> {
+    let all = [b"[", items, b"]"].concat();
+    let items = elements(&all, 0).unwrap_or_default();
+    let facts = items.into_iter().filter_map(|item| Dialect::Responses.facts(all.get(item)?).ok());
+    facts.flat_map(|facts| facts.calls).collect()
 }
 
 /// The id of the response that a request continues.

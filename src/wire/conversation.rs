@@ -1,5 +1,6 @@
 //! What the strategies see of a request, whatever its dialect.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -69,6 +70,8 @@ pub struct Fields {
     pub members: Vec<(Arc<str>, Range<usize>)>,
     /// The request continues a history that the provider holds (R8, R9, message threads).
     pub continues: bool,
+    /// Tools by the ids of calls in the history that the provider holds, as far as somebody saw them.
+    pub unseen: Arc<HashMap<String, String>>,
     /// The provider compacts the history by itself (R12): nothing is planned, only an overflow is mended.
     pub managed: bool,
     /// Beta features that the body asks for (Bedrock, Vertex).
@@ -243,13 +246,15 @@ impl Conversation<'_> {
 
     /// Name of the tool whose call the result `id` of item `item` answers: that of the nearest call
     /// in it (tools of the provider's) or before it with this id (ids are reused for other calls), else with
-    /// this name (legacy functions and clients that leave ids out). `None` if there is none among [`REACH`] items.
+    /// this name (legacy functions and clients that leave ids out); else that of a call that the provider holds. `None`
+    /// if there is none among [`REACH`] items.
     pub fn tool_of(&self, item: usize, id: &str) -> Option<&str> {
         let answers = self.items.get(item).is_some_and(|item| !item.facts.results.is_empty());
         let before = self.items.get(..item + usize::from(answers))?.iter().rev().take(REACH);
         let calls = before.flat_map(|item| item.facts.calls.iter().rev());
         let by_id = calls.clone().find(|call| !call.id.is_empty() && call.id == id);
-        by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str())
+        let seen = by_id.or_else(|| calls.into_iter().find(|call| call.name == id)).map(|call| call.name.as_str());
+        seen.or_else(|| self.fields.unseen.get(id).map(String::as_str))
     }
 
     /// What the history begins with: the items before the first answer. None where its beginning is out of sight.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::conversation::{Conversation, Dialect, Facts, Fields, Role};
 use super::scan::{Cursor, Unreadable};
-use super::{anthropic, anthropic_item, chat_item, openai_chat, openai_responses, responses_item};
+use super::{anthropic, anthropic_item, chat_item, hosted, openai_chat, openai_responses, responses_item};
 
 /// What a request of a dialect asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Errand {
     pub fn of_path(path: &str) -> Self {
         match path_alone(path) {
             path if path.ends_with("/responses/compact") => Self::Compact,
-            path if path.ends_with("/messages/count_tokens") || path.ends_with(VERTEX_COUNT) => Self::Count,
+            path if path.ends_with("/messages/count_tokens") || hosted::counts(path) => Self::Count,
             _ => Self::Generate,
         }
     }
@@ -49,7 +49,7 @@ impl Dialect {
             _ if ends(&["/chat/completions"]) => Some(Self::Chat),
             _ if ends(&["/responses", "/responses/compact"]) => Some(Self::Responses),
             _ if ends(&["/messages", "/messages/count_tokens"]) => Some(Self::Messages),
-            _ => hosted_model(path).filter(|model| is_claude(model)).map(|_| Self::Messages),
+            _ => hosted::takes_messages(path).then_some(Self::Messages),
         }
     }
 
@@ -112,30 +112,7 @@ impl Dialect {
     }
 }
 
-/// Where Vertex counts tokens; the body names the model.
-const VERTEX_COUNT: &str = "/models/count-tokens:rawPredict";
-
-/// The model that a path names, where bodies do not: on Vertex (`…/models/NAME:rawPredict`) and Bedrock
-/// (`…/model/NAME/invoke`).
-pub fn model_of_path(path: &str) -> Option<&str> {
-    hosted_model(path_alone(path)).filter(|model| *model != "count-tokens")
-}
-
-fn hosted_model(path: &str) -> Option<&str> {
-    let last = |path: &str, before: &str| path.rfind(before).map(|at| at + before.len());
-    let vertex = [":rawPredict", ":streamRawPredict"].iter().find_map(|verb| path.strip_suffix(verb));
-    if let Some(path) = vertex {
-        return path.get(last(path, "/publishers/anthropic/models/")?..).filter(|model| !model.contains('/'));
-    }
-    let path = ["/invoke", "/invoke-with-response-stream"].iter().find_map(|verb| path.strip_suffix(verb))?;
-    path.get(last(path, "/model/")?..)
-}
-
-/// Only Claude's models take Messages bodies there.
-fn is_claude(model: &str) -> bool {
-    model == "count-tokens" || model.contains("claude") || model.contains("anthropic")
-}
-
-fn path_alone(path: &str) -> &str {
+/// A path without its query.
+pub(super) fn path_alone(path: &str) -> &str {
     path.split('?').next().unwrap_or_default().trim_end_matches('/')
 }

@@ -1,6 +1,7 @@
 //! The wire formats: reading a body as items, placing edits in it, reading streams and errors.
 //! Pure: no sockets, no clock, no configuration.
 
+pub mod amazon;
 pub mod answered;
 mod anthropic;
 mod anthropic_item;
@@ -13,6 +14,7 @@ pub mod conversation;
 pub mod dialect;
 pub mod frames;
 mod generations;
+pub mod hosted;
 mod media;
 mod members;
 pub mod memo;
@@ -37,6 +39,7 @@ mod writing;
 pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
-pub use dialect::{Errand, model_of_path};
+pub use dialect::Errand;
+pub use hosted::model_of_path;
 pub use media::carries_media;
 pub use reading::{fields, read, read_known};

@@ -28,9 +28,13 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
     }
 }
 
-/// A user message with `text`, as JSON.
-pub(super) fn user_message(text: &str) -> String {
-    format!(r#"{{"role":"user","content":{}}}"#, quoted(text))
+/// A user message with `text` and the parts behind it, as JSON; `kind` is the type of a text part.
+pub(super) fn user_message(text: &str, parts: &[String], kind: &str) -> String {
+    let said = quoted(text);
+    match parts {
+        [] => format!(r#"{{"role":"user","content":{said}}}"#),
+        parts => format!(r#"{{"role":"user","content":[{{"type":"{kind}","text":{said}}},{}]}}"#, parts.join(",")),
+    }
 }
 
 /// The edit that puts `text` in front of the text of the user message `item`: into its string, into its

@@ -40,14 +40,15 @@ pub(super) fn member(fields: &mut Fields, body: &[u8], key: &str, span: &Range<u
 
 /// A user message with `text` to stand for the first `upto` items, as JSON: in the form in which the client
 /// writes its own, or a string where the whole input is one.
-pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, text: &str) -> String {
+pub(super) fn head_message(conversation: &Conversation<'_>, upto: usize, (text, parts): (&str, &[String])) -> String {
     let said = quoted(text);
     let form = (0..upto.max(1)).find_map(|item| form(conversation, item)).unwrap_or(Form::Typed);
     match form {
         Form::Text => said,
-        Form::Easy => openai_chat::user_message(text),
+        Form::Easy => openai_chat::user_message(text, parts, "input_text"),
         Form::Typed => {
-            format!(r#"{{"type":"message","role":"user","content":[{{"type":"input_text","text":{said}}}]}}"#)
+            let parts: String = parts.iter().flat_map(|part| [",", part]).collect();
+            format!(r#"{{"type":"message","role":"user","content":[{{"type":"input_text","text":{said}}}{parts}]}}"#)
         }
     }
 }

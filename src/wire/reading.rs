@@ -194,6 +194,10 @@ fn text(dialect: Dialect, cursor: &Cursor<'_>, span: Range<usize>) -> Result<Ite
 
 /// The last compaction is settled, with the results behind it that answer calls in it: the chain starts there. What
 /// it stands for is superseded, but for the settings in it.
+///
+/// Such a result is not evicted either, however large it is. It stays with its call, whose message may not be touched
+/// (A1, A19), so that no cut may ever stand for it; and what is known of a text hangs on the chain, which cannot begin
+/// before it: clients leave out what a compaction stands for in one turn and send it in another (R10).
 fn from_compaction(mut conversation: Conversation<'_>) -> Conversation<'_> {
     let is_compaction = |item: &Item| item.facts.standing == Standing::Compaction;
     let Some(last) = conversation.items.iter().rposition(is_compaction) else { return conversation };

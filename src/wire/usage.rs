@@ -54,6 +54,9 @@ struct Answer<'a> {
     delta: Option<&'a RawValue>,
     #[serde(borrow, default)]
     stop_reason: Option<&'a RawValue>,
+    /// Bedrock's own counts, in the last event of a stream.
+    #[serde(borrow, default, rename = "amazon-bedrock-invocationMetrics")]
+    metrics: Option<&'a RawValue>,
 }
 
 /// What stands in an answer of Anthropic's, or in one that begins or ends.
@@ -177,6 +180,9 @@ impl Observed {
         let inner = match kind {
             Some("message_stop") => {
                 self.done = true;
+                if let Some(counted) = answer.metrics.and_then(value) {
+                    self.usage = joined(self.usage, &renamed(&counted));
+                }
                 return;
             }
             Some("message_start") => answer.message,
@@ -220,6 +226,17 @@ fn usage(usage: &Value) -> Option<Usage> {
     // More than all there is: this server counts what it read from its cache by itself.
     let prompt_tokens = if cached_tokens > told { told.saturating_add(cached_tokens) } else { told };
     Some(Usage { prompt_tokens, completion_tokens: count(&COMPLETION).unwrap_or(0), cached_tokens })
+}
+
+/// Bedrock's counts under the names of Anthropic's.
+fn renamed(metrics: &Value) -> Value {
+    let names = [
+        ("input_tokens", "inputTokenCount"),
+        ("cache_read_input_tokens", "cacheReadInputTokenCount"),
+        ("cache_creation_input_tokens", "cacheWriteInputTokenCount"),
+        ("output_tokens", "outputTokenCount"),
+    ];
+    names.iter().filter_map(|(name, theirs)| Some(((*name).to_owned(), metrics.get(theirs)?.clone()))).collect()
 }
 
 /// Counts of Anthropic's, of which later events (read first) know what earlier ones do not. Input from the cache

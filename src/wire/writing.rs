@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::conversation::{Conversation, Dialect, Role, Slot, SlotKind};
+use super::conversation::{Conversation, Dialect, Media, Role, Slot, SlotKind};
 use super::splice::Edit;
 use super::{anthropic, openai_chat, openai_responses};
 
@@ -22,11 +22,30 @@ impl Conversation<'_> {
 
     /// A user message with `text` to stand for the first `upto` items.
     pub fn head_message(&self, upto: usize, text: &str) -> String {
+        self.head_message_beside(upto, text, &[])
+    }
+
+    /// The same, with [parts](Self::media_parts) behind the text.
+    pub fn head_message_beside(&self, upto: usize, text: &str, parts: &[String]) -> String {
         match self.dialect {
-            Dialect::Chat => openai_chat::user_message(text),
-            Dialect::Responses => openai_responses::head_message(self, upto, text),
-            Dialect::Messages => anthropic::head_message(self, upto, text),
+            Dialect::Chat => openai_chat::user_message(text, parts, "text"),
+            Dialect::Responses => openai_responses::head_message(self, upto, (text, parts)),
+            Dialect::Messages => anthropic::head_message(self, upto, (text, parts)),
         }
+    }
+
+    /// The pictures, sounds and files of item `item` as parts of another message, as the client wrote them but for the
+    /// cache breakpoints of Messages, which move from turn to turn.
+    pub fn media_parts(&self, item: usize) -> Vec<String> {
+        let raw = self.raw(item);
+        let media = self.items.get(item).map_or(&[][..], |item| &item.facts.media);
+        let part = |media: &Media| match self.dialect {
+            Dialect::Chat | Dialect::Responses => {
+                std::str::from_utf8(raw.get(media.span.clone())?).ok().map(str::to_owned)
+            }
+            Dialect::Messages => anthropic::unmarked(raw, &media.span),
+        };
+        media.iter().filter_map(part).collect()
     }
 
     /// The edits, in order, that put `text` in front of the text of the user message `item`. `None` for other roles

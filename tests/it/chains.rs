@@ -197,3 +197,42 @@ fn factor(store: &Store) -> Option<f64> {
     let tenant = identify(store, &TenantRule::Credential, &Verified::default(), &asker).tenant;
     store.calibration(&tenant, "up", "m")
 }
+
+/// A result's call is out of sight, but was seen: its tool decides, as it does where the history is shown.
+#[tokio::test]
+async fn in_a_recorded_chain_a_result_goes_by_its_tool() {
+    for (tool, evicted) in [("exec_command", true), ("read_file", false), ("update_plan", false)] {
+        let ends = Ends::new(Form::Stream).await;
+        let mut called = response(0);
+        called["output"][0]["name"] = json!(tool);
+        ends.exchange(&request(&ends, None, json!("Begin.")), &[(200, called)]).await;
+        let mut output = result(0);
+        // Over the limit, but within that of the tools that bound their results themselves.
+        output[0]["output"] = json!(words(1, 6_000));
+        let body = request(&ends, Some("resp_0"), output.clone());
+        let (asked, _) = ends.exchange(&body, &[(200, response(1))]).await;
+        assert_eq!(asked[0]["input"] != output, evicted, "{tool}");
+        assert_eq!(asked[0]["previous_response_id"], "resp_0");
+        // Nobody saw the call.
+        let unseen = request(&ends, Some("resp_elsewhere"), output.clone());
+        assert_eq!(ends.exchange(&unseen, &[(200, response(2))]).await.0[0]["input"], output, "{tool}");
+    }
+}
+
+/// A plan is pinned where its call is in sight, and so it is where that is known from before, whatever is excluded.
+#[tokio::test]
+async fn in_a_recorded_chain_a_plan_is_not_evicted() {
+    for (tool, evicted) in [("update_plan", false), ("exec_command", true)] {
+        let mut ends = Ends::new(Form::Json).await;
+        let sections = "[tool_result_eviction]\nmax_result_chars = 2_000\npreview_chars = 100\nexcluded_tools = []\n";
+        ends.proxy = start(parsed(&format!("{}/v1", ends.listener.url()), sections));
+        let mut called = response(0);
+        called["output"][0]["name"] = json!(tool);
+        ends.exchange(&request(&ends, None, json!("Begin.")), &[(200, called)]).await;
+        let mut output = result(0);
+        output[0]["output"] = json!(words(1, 900));
+        let body = request(&ends, Some("resp_0"), output.clone());
+        let (asked, _) = ends.exchange(&body, &[(200, response(1))]).await;
+        assert_eq!(asked[0]["input"] != output, evicted, "{tool}");
+    }
+}

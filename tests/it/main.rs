@@ -31,6 +31,7 @@ mod messages;
 mod needle;
 mod outcomes;
 mod overflow_corpus;
+mod paths;
 mod reader;
 mod recall;
 mod recovery;

@@ -1,5 +1,9 @@
 //! Anthropic Messages through the proxy, against an upstream that is played by hand.
 
+mod agents;
+mod binding;
+mod counts;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -24,8 +28,13 @@ async fn served(sections: &str) -> (Listener, Served) {
 
 /// Sends a request in the background; the answer is the whole response as text.
 fn ask(addr: SocketAddr, path: &str, body: String) -> tokio::task::JoinHandle<String> {
+    ask_as(addr, "x-api-key: k", path, body)
+}
+
+/// The same with another header for the credential.
+fn ask_as(addr: SocketAddr, credential: &str, path: &str, body: String) -> tokio::task::JoinHandle<String> {
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: h\r\nx-api-key: k\r\nanthropic-version: 2023-06-01\r\n\
+        "POST {path} HTTP/1.1\r\nhost: h\r\n{credential}\r\nanthropic-version: 2023-06-01\r\n\
          anthropic-beta: some-beta\r\ncontent-type: application/json\r\nconnection: close\r\n\
          content-length: {}\r\n\r\n",
         body.len()
@@ -85,78 +94,6 @@ fn loop_of(calls: usize, tokens: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_count_is_of_what_would_be_sent_and_leaves_no_trace() {
-    let (listener, proxy) = served(EVICTION).await;
-    let large = body(&loop_of(1, 3_000)).to_string();
-    let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", large.clone());
-    let (_, sent) = answered(&listener, &reply("200 OK", "application/json", r#"{"input_tokens":9}"#)).await;
-    assert!(sent.len() < large.len() / 2 && sent.contains("/_compactproxy/evicted/"));
-    assert!(counted.await.unwrap().ends_with(r#"{"input_tokens":9}"#));
-    // The result was not forwarded yet: its first sight is now, and looks the same.
-    let asked = ask(proxy.proxy_addr, "/v1/messages", large);
-    let (_, again) = answered(&listener, &done()).await;
-    assert_eq!(again, sent);
-    assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
-}
-
-/// The tools that are offered are counted: those that the first removal brings, and those that are there for good.
-#[tokio::test]
-async fn a_count_has_the_tools_that_are_offered() {
-    for inject in ["auto", "always"] {
-        let (listener, proxy) =
-            served(&format!("{EVICTION}[tools]\ninject = \"{inject}\"\npage_chars = 1_900\n")).await;
-        let mut asked = body(&loop_of(1, 3_000));
-        asked["messages"][1]["content"].as_array_mut().unwrap().remove(0);
-        asked["tools"] = json!([{"name": "shell", "input_schema": {"type": "object"}}]);
-        let first = asked.to_string();
-        asked["messages"]
-            .as_array_mut()
-            .unwrap()
-            .extend([json!({"role": "assistant", "content": "Done."}), json!({"role": "user", "content": "Go on."})]);
-        for body in [first, asked.to_string()] {
-            let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", body.clone());
-            let (_, count) = answered(&listener, &reply("200 OK", "application/json", r#"{"input_tokens":9}"#)).await;
-            assert!(counted.await.unwrap().ends_with(r#"{"input_tokens":9}"#));
-            assert!(count.contains(r#""name":"read_evicted""#) && count.contains("/_compactproxy/evicted/"), "{count}");
-            let turn = ask(proxy.proxy_addr, "/v1/messages", body);
-            let (_, sent) = answered(&listener, &done()).await;
-            turn.await.unwrap();
-            assert_eq!(count, sent, "{inject}");
-        }
-    }
-}
-
-/// What is too long to be counted shortened is too long as the client wrote it.
-#[tokio::test]
-async fn a_count_of_what_is_too_long_is_answered_at_once() {
-    let (listener, proxy) = served(EVICTION).await;
-    let large = body(&loop_of(1, 3_000)).to_string();
-    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 250000 tokens > 200000 maximum"}}"#;
-    let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", large.clone());
-    let (_, sent) = answered(&listener, &reply("400 Bad Request", "application/json", refusal)).await;
-    assert!(sent.len() < large.len() / 2);
-    assert!(counted.await.unwrap().ends_with(refusal), "no second attempt is waited for");
-}
-
-/// What is refused of a count says nothing of the session's turns.
-#[tokio::test]
-async fn a_refused_count_teaches_nothing() {
-    let (listener, proxy) = served(EVICTION).await;
-    let large = body(&loop_of(1, 3_000)).to_string();
-    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no thinking here"}}"#;
-    for _ in 0..3 {
-        let counted = ask(proxy.proxy_addr, "/v1/messages/count_tokens", large.clone());
-        answered(&listener, &reply("400 Bad", "application/json", refusal)).await;
-        let (_, sent) = answered(&listener, &reply("200 OK", "application/json", r#"{"input_tokens":9}"#)).await;
-        assert_eq!(sent, large);
-        counted.await.unwrap();
-    }
-    let asked = ask(proxy.proxy_addr, "/v1/messages", large);
-    answered(&listener, &done()).await;
-    assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
-}
-
-#[tokio::test]
 async fn a_request_that_warms_the_cache_passes() {
     let (listener, proxy) = served(EVICTION).await;
     let mut warming = body(&loop_of(1, 3_000));
@@ -211,54 +148,6 @@ async fn an_overflow_behind_the_first_events_is_mended_by_a_full_fold() {
     assert_eq!(roles, ["user"], "signed thinking of the turn in progress leaves nothing else");
     let answer = asked.await.unwrap();
     assert!(answer.contains("x-compactproxy-action: folded, recovered") && !answer.contains("too long"), "{answer}");
-}
-
-#[tokio::test]
-async fn where_the_providers_option_is_refused_only_the_full_fold_is_left() {
-    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
-                    [[window]]\nmodel = \"claude*\"\ninput = 8000\n";
-    let (listener, proxy) = served(sections).await;
-    let mut messages = loop_of(8, 1_200);
-    let own = body(&messages).to_string();
-    let asked = ask(proxy.proxy_addr, "/v1/messages", own.clone());
-    let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.1.content.0: Invalid `signature` in `thinking` block: bound to a different conversation"}}"#;
-    let (head, sent) = answered(&listener, &reply("400 Bad", "application/json", refusal)).await;
-    let thinking = serde_json::from_str::<Value>(&sent).unwrap()["thinking"].take();
-    assert_eq!(thinking["block_binding"]["prefix_mismatch_behavior"], "drop_block");
-    assert!(head.contains("anthropic-beta: some-beta,thinking-binding-controls-2026-08-01"), "{head}");
-    assert!(sent.contains("\"signature\""));
-    let (head, sent) = answered(&listener, &done()).await;
-    assert!(sent == own && head.contains("anthropic-beta: some-beta\r"), "the client's own goes out");
-    asked.await.unwrap();
-
-    messages.extend(loop_of(9, 1_200).drain(17..));
-    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
-    let (head, sent) = answered(&listener, &done()).await;
-    assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding") && !head.contains("binding-controls"));
-    assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
-}
-
-/// A second attempt may be what shows it: the next ones do not carry the option again.
-#[tokio::test]
-async fn an_option_that_is_refused_of_a_second_attempt_is_not_sent_again() {
-    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
-                    [[window]]\nmodel = \"claude*\"\ninput = 30000\n";
-    let (listener, proxy) = served(sections).await;
-    let error = |message: &str| {
-        let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
-        reply("400 Bad", "application/json", &error.to_string())
-    };
-    let long = error("prompt is too long: 12000 tokens > 8000 maximum");
-    let refusal = error("thinking.adaptive.block_binding: Extra inputs are not permitted");
-    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(8, 1_200)).to_string());
-    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
-    assert!(answered(&listener, &refusal).await.1.contains("block_binding"));
-    assert!(asked.await.unwrap().contains("prompt is too long"));
-    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(9, 1_200)).to_string());
-    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
-    let (_, sent) = answered(&listener, &done()).await;
-    assert!(!sent.contains("block_binding") && !sent.contains("\"signature\""), "{sent}");
-    assert!(asked.await.unwrap().contains("recovered"));
 }
 
 /// The error of a rewritten body may come in a stream that began well.
@@ -321,113 +210,17 @@ async fn a_window_that_was_filled_is_learned_with_care() {
     }
 }
 
-/// The upstream of a client that takes its turns in order: what it was sent, head and body. It has all of a prompt in its
-/// cache, and it writes summaries.
-async fn turns(calls: impl IntoIterator<Item = usize>, sections: &str) -> Vec<(String, String)> {
-    let (listener, proxy) = served(sections).await;
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let upstream = tokio::spawn(async move {
-        loop {
-            let mut server = listener.accept().await;
-            let head = server.head().await.to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-            let body = String::from_utf8(server.exactly(length.trim().parse().unwrap()).await).unwrap();
-            let side = body.contains(WARM) || !body.contains(SYSTEM);
-            let said =
-                if side { "## SESSION INTENT\nLook around in the folders and tell what is there." } else { "Done." };
-            let answer = json!({ "type": "message", "role": "assistant", "model": "claude-x", "stop_reason": "end_turn",
-                "content": [{ "type": "text", "text": said }],
-                "usage": { "input_tokens": 5, "cache_read_input_tokens": body.len() / 4, "output_tokens": 2 } });
-            server.send(reply("200 OK", "application/json", &answer.to_string())).await;
-            tell.send((head, body)).unwrap();
-        }
-    });
-    for calls in calls {
-        let mut turn = body(&loop_of(calls, 1_200));
-        turn["max_tokens"] = json!(2_000);
-        let answer = ask(proxy.proxy_addr, "/v1/messages", turn.to_string()).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    }
-    upstream.abort();
-    let mut all = Vec::new();
-    while let Some(call) = told.recv().await {
-        all.push(call);
-    }
-    all
-}
-
-const WARM: &str = "Stop working on the task for this one answer";
-
-/// A side call from the cached prefix shows the provider the same changes before signed thinking as the turn itself.
+/// A result of a call in a message that holds the provider's compaction belongs to it and stays whole, however large it
+/// is. What follows is a history like any other.
 #[tokio::test]
-async fn a_warm_side_call_has_the_providers_option_too() {
-    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
-                    [[window]]\nmodel = \"claude*\"\ninput = 12000\n";
-    let all = turns((4..60).step_by(2), sections).await;
-    let dropping = |(head, body): &&(String, String)| {
-        let option = body.contains(r#""block_binding":{"prefix_mismatch_behavior":"drop_block"}"#);
-        assert_eq!(option, head.contains("thinking-binding-controls-2026-08-01"), "{head}");
-        option
-    };
-    let warm = |(_, body): &&(String, String)| body.contains(WARM);
-    assert!(all.iter().filter(|call| !warm(call)).any(|call| dropping(&call)), "turns");
-    assert!(all.iter().filter(warm).any(|call| dropping(&call)), "{} side calls", all.iter().filter(warm).count());
-}
-
-/// One turn of Claude Code's: a billing block that is new each time, and a breakpoint on the last message alone.
-fn turn_of(agent: &str, calls: usize, clock: usize) -> Value {
-    let mut messages = loop_of(calls, 150);
-    messages[0]["content"] = json!([{ "type": "text", "text": format!("Task of {agent}.") }]);
-    for message in &mut messages {
-        if message["role"] == "assistant" {
-            message["content"].as_array_mut().unwrap().remove(0);
-        } else if message["content"][0]["type"] == "tool_result" {
-            let said = format!("{agent} found {}", message["content"][0]["content"].as_str().unwrap());
-            message["content"][0]["content"] = said.into();
-        }
-    }
-    messages.last_mut().unwrap()["content"][0]["cache_control"] = json!({ "type": "ephemeral" });
-    let billing = format!("x-anthropic-billing-header: cc_version=2.1; cch={clock:05x};");
-    let mut turn = body(&messages);
-    turn["system"] = json!([{ "type": "text", "text": billing }, { "type": "text", "text": SYSTEM }]);
-    turn["metadata"] = json!({ "user_id": "user_1_account__session_one" });
-    turn
-}
-
-/// The messages of a body, without the breakpoint that moves.
-fn messages_of(body: &Value) -> Vec<String> {
-    let unmarked = |message: &Value| message.to_string().replace(r#""cache_control":{"type":"ephemeral"},"#, "");
-    body["messages"].as_array().unwrap().iter().map(unmarked).collect()
-}
-
-/// A session id says nothing: agents that take turns under one are compacted each by its own history (L4, L7).
-#[tokio::test]
-async fn subagents_that_interleave_under_one_session_id_stay_apart() {
-    let (listener, proxy) = served("[compaction]\ntrigger_messages = 14\nkeep_messages = 4\n").await;
-    let agents = ["main", "reader", "writer"];
-    let (mut before, mut rewritten) = ([const { Vec::new() }; 3], [0; 3]);
-    for round in 1..16 {
-        for (at, agent) in agents.iter().enumerate() {
-            // The first one begins earlier than the others it starts.
-            let Some(calls) = (round + 2usize).checked_sub(at * 2).filter(|calls| *calls > 0) else { continue };
-            let turn = turn_of(agent, calls, round * 3 + at);
-            let asked = ask(proxy.proxy_addr, "/v1/messages", turn.to_string());
-            let (_, sent) = answered(&listener, &done()).await;
-            let answer = asked.await.unwrap();
-            let mut body: Value = serde_json::from_str(&sent).unwrap();
-            assert_eq!((&body["system"], &body["metadata"]), (&turn["system"], &turn["metadata"]));
-            body["system"] = Value::Null;
-            for other in agents.iter().filter(|other| other != &agent) {
-                assert!(!body.to_string().contains(&format!("{other} found")), "{other} in {agent}");
-            }
-            assert!(body.to_string().contains(&format!("Task of {agent}.")), "{agent}");
-            let now = messages_of(&body);
-            if answer.contains("checkpoint") {
-                assert_eq!(now[..before[at].len()], before[at], "{agent} was not frozen");
-                rewritten[at] += 1;
-            }
-            before[at] = now;
-        }
-    }
-    assert!(rewritten.iter().all(|times| *times > 3), "{rewritten:?}");
+async fn what_answers_a_compactions_own_message_stays_whole() {
+    let (listener, proxy) = served(EVICTION).await;
+    let mut messages = loop_of(2, 3_000);
+    messages[1]["content"][0] = json!({ "type": "compaction", "content": "What was said before." });
+    messages[3]["content"].as_array_mut().unwrap().remove(0);
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
+    let sent: Value = serde_json::from_str(&answered(&listener, &done()).await.1).unwrap();
+    assert_eq!(sent["messages"].as_array().unwrap()[..4], messages[..4]);
+    assert!(sent["messages"][4].to_string().contains("/_compactproxy/evicted/"), "{sent}");
+    asked.await.unwrap();
 }

@@ -1,6 +1,8 @@
-//! Responses over WebSocket: what passes as it is, and what is recovered.
+//! Responses over WebSocket: what passes as it is.
 
-use std::time::{Duration, Instant};
+mod end;
+mod recovery;
+mod unread;
 
 use compactproxy::config::Config;
 use futures_util::{SinkExt, StreamExt};
@@ -39,7 +41,11 @@ async fn ends_with(sections: &str, change: impl FnOnce(&mut Config)) -> Ends {
     let listener = Listener::bind().await;
     let mut config = parsed(&format!("{}/v1", listener.url()), sections);
     change(&mut config);
-    let proxy = start(config);
+    over(start(config), listener).await
+}
+
+/// A socket through `proxy`, whose upstream is `listener`.
+async fn over(proxy: Served, listener: Listener) -> Ends {
     let url = format!("ws://{}/v1/responses", proxy.proxy_addr);
     let client = tokio_tungstenite::connect_async(url);
     let upstream = async { tokio_tungstenite::accept_async(listener.accept().await.stream).await };
@@ -234,213 +240,6 @@ async fn a_large_result_is_evicted_on_a_socket_too() {
     ends.answer("resp_1", "seen").await;
 }
 
-/// A chain on one socket that overflows at its fourth turn; gives the end with which it was asked last.
-async fn overflowing(ends: &mut Ends) {
-    let mut previous: Option<String> = None;
-    for n in 0..4 {
-        let input = match n {
-            0 => json!([user("Rule: never touch main.rs. Begin.")]),
-            n => json!([result(n - 1, &words(n as u64, 3_000))]),
-        };
-        let body = request(previous.as_deref(), input);
-        ends.ask(&body).await;
-        assert_eq!(ends.asked().await, body.to_string(), "{n}");
-        if n == 3 {
-            return;
-        }
-        let id = format!("resp_{n}");
-        let response = json!({"id": id, "output": [], "usage": {"input_tokens": 10, "output_tokens": 2}});
-        for event in [
-            json!({"type": "response.created", "response": {"id": id}}),
-            json!({"type": "response.output_item.done", "item": call(n)}),
-            json!({"type": "response.completed", "response": response}),
-        ] {
-            ends.tell(&event).await;
-            assert_eq!(ends.told().await, event);
-        }
-        previous = Some(id);
-    }
-}
-
-#[tokio::test]
-async fn an_overflow_of_a_chain_begins_a_new_one_with_the_whole_history_compacted() {
-    let mut ends = ends(SECTIONS).await;
-    overflowing(&mut ends).await;
-    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_refused"}})).await;
-    ends.tell(&too_long()).await;
-    let again: Value = serde_json::from_str(&ends.asked().await).unwrap();
-    assert_eq!((again.get("previous_response_id"), &again["type"]), (None, &json!("response.create")));
-    let text = again["input"].to_string();
-    assert!(text.contains("never touch main.rs"), "{text}");
-    assert!(text.len() < 40_000, "{}", text.len());
-    let ids = |kind: &str| {
-        let items = again["input"].as_array().unwrap().iter().filter(|item| item["type"] == kind);
-        items.map(|item| item["call_id"].clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(ids("function_call"), ids("function_call_output"));
-    // Of the refused attempt the client sees nothing; the next turn continues the new chain.
-    ends.answer("resp_3", "done").await;
-    let body = request(Some("resp_3"), json!([user("and now?")]));
-    ends.ask(&body).await;
-    assert_eq!(ends.asked().await, body.to_string());
-    ends.answer("resp_4", "nothing").await;
-}
-
-#[tokio::test]
-async fn where_the_second_attempt_fails_too_the_client_sees_the_first_error() {
-    let mut ends = ends(SECTIONS).await;
-    overflowing(&mut ends).await;
-    let created = json!({"type": "response.created", "response": {"id": "resp_refused"}});
-    ends.tell(&created).await;
-    ends.tell(&too_long()).await;
-    ends.asked().await;
-    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_again"}})).await;
-    let mut second = too_long();
-    second["error"]["message"] = json!("Your input exceeds the context window of this model, again.");
-    ends.tell(&second).await;
-    assert_eq!((ends.told().await, ends.told().await), (created, too_long()));
-}
-
-/// OpenAI tells of one failure twice. The second event belongs to the answer that was given up, not to the second
-/// attempt's.
-#[tokio::test]
-async fn what_trails_behind_an_error_is_not_taken_for_the_second_attempts() {
-    let mut ends = ends(SECTIONS).await;
-    overflowing(&mut ends).await;
-    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_refused"}})).await;
-    ends.tell(&too_long()).await;
-    ends.asked().await;
-    let error = &too_long()["error"];
-    ends.tell(&json!({"type": "response.failed", "response": {"id": "resp_refused", "error": error}})).await;
-    ends.answer("resp_3", "done").await;
-    // What fails now is another answer.
-    let body = request(Some("resp_3"), json!([user("and now?")]));
-    ends.ask(&body).await;
-    assert_eq!(ends.asked().await, body.to_string());
-    let events = [
-        json!({"type": "response.created", "response": {"id": "resp_4"}}),
-        json!({"type": "response.output_text.delta", "delta": "x"}),
-        json!({"type": "error", "error": {"type": "server_error", "message": "no"}}),
-    ];
-    for event in events {
-        ends.tell(&event).await;
-        assert_eq!(ends.told().await, event);
-    }
-    // The client need not wait for what trails.
-    let next = request(Some("resp_3"), json!([user("again?")]));
-    ends.ask(&next).await;
-    assert_eq!(ends.asked().await, next.to_string());
-    let failed = json!({"type": "response.failed", "response": {"id": "resp_4", "error": error}});
-    ends.tell(&failed).await;
-    assert_eq!(ends.told().await, failed);
-    ends.answer("resp_5", "done").await;
-}
-
-/// Of an event that is too long, its beginning tells whether it is the last one; if not there, the next end does.
-#[tokio::test]
-async fn an_event_that_is_too_long_to_be_read_ends_compaction_for_no_longer_than_its_answer() {
-    let long = "x".repeat(5 * 1024 * 1024);
-    let first = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":"{long}"}}}}"#);
-    let hidden = format!(r#"{{"response":{{"id":"r","output":"{long}"}},"type":"response.completed"}}"#);
-    for (completed, missed) in [(first, 0), (hidden, 1)] {
-        let mut ends = ends(SECTIONS).await;
-        let body = request(None, json!([user("look"), call(1), result(1, &words(3, 12_000))]));
-        ends.ask(&request(None, json!([user("begin")]))).await;
-        ends.asked().await;
-        let opening = json!({"type": "response.output_text.delta", "delta": "x"});
-        ends.tell(&opening).await;
-        assert_eq!(ends.told().await, opening);
-        let Ends { client, upstream, .. } = &mut ends;
-        let (sent, got) = tokio::join!(upstream.send(Message::text(completed.clone())), patiently("it", client.next()));
-        sent.unwrap();
-        assert!(text(got.unwrap().unwrap()) == completed);
-        for n in 0..=missed {
-            ends.ask(&body).await;
-            assert_eq!(ends.asked().await.contains("/_compactproxy/evicted/"), n == missed, "{n} of {missed}");
-            ends.answer(&format!("resp_{n}"), "done").await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn an_overflow_of_a_chain_that_was_not_seen_whole_passes() {
-    let mut ends = ends(SECTIONS).await;
-    let body = request(Some("resp_elsewhere"), json!([result(1, &words(5, 3_000))]));
-    ends.ask(&body).await;
-    assert_eq!(ends.asked().await, body.to_string());
-    ends.tell(&too_long()).await;
-    assert_eq!(ends.told().await, too_long());
-}
-
-#[tokio::test]
-async fn an_upstream_that_goes_away_while_it_is_held_back_takes_nothing_with_it() {
-    let mut ends = ends(SECTIONS).await;
-    ends.ask(&request(None, json!([user(&words(1, 9_000))]))).await;
-    ends.asked().await;
-    let created = json!({"type": "response.created", "response": {"id": "r"}});
-    ends.tell(&created).await;
-    ends.upstream.close(None).await.unwrap();
-    assert_eq!(ends.told().await, created);
-}
-
-/// The second attempt is out when the upstream goes: what it said first is what the client is to know.
-#[tokio::test]
-async fn an_upstream_that_goes_away_during_the_second_attempt_leaves_the_first_error() {
-    let mut ends = ends(SECTIONS).await;
-    overflowing(&mut ends).await;
-    ends.tell(&too_long()).await;
-    ends.asked().await;
-    ends.tell(&json!({"type": "response.created", "response": {"id": "resp_again"}})).await;
-    ends.upstream.close(None).await.unwrap();
-    assert_eq!(ends.told().await, too_long());
-}
-
-#[tokio::test]
-async fn an_overflow_that_no_byte_bound_foresaw_is_mended_if_it_comes_first() {
-    let window = format!("{SECTIONS}[[window]]\nmodel = \"m\"\ninput = 400_000\n");
-    let mut ends = ends(&window).await;
-    let turns = (1..5).flat_map(|n| [call(n), result(n, &words(n as u64, 3_000))]);
-    let input: Vec<Value> = [user("begin")].into_iter().chain(turns).collect();
-    ends.ask(&request(None, json!(input))).await;
-    let first = ends.asked().await;
-    let mut error = too_long();
-    error["error"]["message"] =
-        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
-    ends.tell(&error).await;
-    let second = ends.asked().await;
-    assert!(second.len() < first.len(), "{} bytes, then {}", first.len(), second.len());
-    ends.answer("resp_1", "done").await;
-}
-
-#[tokio::test]
-async fn an_overflow_that_passes_on_a_socket_teaches_the_window() {
-    let mut ends = ends(SECTIONS).await;
-    let item = json!({"type": "message", "role": "assistant", "content": []});
-    let mut error = too_long();
-    error["error"]["message"] =
-        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
-    ends.ask(&request(None, json!([user("begin")]))).await;
-    ends.asked().await;
-    for event in [json!({"type": "response.output_item.added", "item": item}), error] {
-        ends.tell(&event).await;
-        assert_eq!(ends.told().await, event);
-    }
-    // A busy disk may keep one from being planned (L5).
-    let mut sizes = Vec::new();
-    for again in 0..10 {
-        let turns = (1..5).flat_map(|n| [call(n), result(n, &words(again * 10 + n as u64, 3_000))]);
-        let body = request(None, [user("begin")].into_iter().chain(turns).collect());
-        ends.ask(&body).await;
-        let (asked, sent) = (ends.asked().await.len(), body.to_string().len());
-        if asked < sent / 2 {
-            return;
-        }
-        sizes.push((asked, sent));
-        ends.answer(&format!("resp_{again}"), "done").await;
-    }
-    panic!("not compacted before it is refused: {sizes:?}");
-}
-
 #[tokio::test]
 async fn requests_that_overlap_pass_and_so_do_their_answers() {
     let mut ends = ends(SECTIONS).await;
@@ -471,57 +270,4 @@ async fn a_refused_rewrite_is_followed_by_the_original_on_a_socket_too() {
     assert_eq!(ends.asked().await, body.to_string());
     ends.upstream.close(None).await.unwrap();
     assert_eq!(ends.told().await, refusal);
-}
-
-fn going_away(message: Message) -> bool {
-    matches!(message, Message::Close(Some(frame)) if frame.code == CloseCode::Away)
-}
-
-/// A drain waits for the response that is being given, and for no other.
-#[tokio::test]
-async fn a_drain_closes_a_socket_behind_the_response_that_is_on_its_way() {
-    let patient = |config: &mut Config| config.server.drain_timeout = Duration::from_secs(20);
-    let mut ends = ends_with(SECTIONS, patient).await;
-    ends.ask(&request(None, json!([user("Hello.")]))).await;
-    ends.asked().await;
-    let opening = json!({"type": "response.created", "response": {"id": "r1"}});
-    let said = json!({"type": "response.output_text.delta", "delta": "Hi"});
-    for event in [&opening, &said] {
-        ends.tell(event).await;
-        assert_eq!(&ends.told().await, event);
-    }
-    ends.proxy.stop();
-    ends.tell(&said).await;
-    assert_eq!(ends.told().await, said, "the response goes on");
-    let last = json!({"type": "response.completed", "response": {"id": "r1", "output": []}});
-    ends.tell(&last).await;
-    assert_eq!(ends.told().await, last);
-    assert!(going_away(patiently("the close", ends.client.next()).await.unwrap().unwrap()));
-    assert!(going_away(patiently("the close", ends.upstream.next()).await.unwrap().unwrap()));
-    assert!(patiently("the end", ends.client.next()).await.is_none());
-    assert!(patiently("the end", ends.upstream.next()).await.is_none());
-    let proxy = ends.proxy;
-    patiently("the drain", tokio::task::spawn_blocking(move || proxy.join())).await.unwrap();
-}
-
-/// The upstream's idle timeout is that of its sockets; a ping is a sign of life.
-#[tokio::test]
-async fn a_silent_socket_is_closed_and_a_ping_is_no_silence() {
-    let idle = Duration::from_secs(2);
-    let short = |config: &mut Config| {
-        let upstream = std::sync::Arc::make_mut(&mut config.upstreams[0]);
-        upstream.idle_timeout = idle;
-    };
-    let mut ends = ends_with(SECTIONS, short).await;
-    let (began, mut last) = (Instant::now(), Instant::now());
-    while began.elapsed() < idle / 2 {
-        last = Instant::now();
-        ends.client.send(Message::Ping(vec![1].into())).await.unwrap();
-        assert!(patiently("a ping", ends.upstream.next()).await.unwrap().unwrap().is_ping());
-        ends.upstream.flush().await.unwrap();
-        assert!(patiently("a pong", ends.client.next()).await.unwrap().unwrap().is_pong());
-    }
-    assert!(going_away(patiently("the close", ends.client.next()).await.unwrap().unwrap()));
-    assert!(going_away(patiently("the close", ends.upstream.next()).await.unwrap().unwrap()));
-    assert!(last.elapsed() >= idle, "the pings count");
 }

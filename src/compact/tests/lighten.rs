@@ -106,7 +106,7 @@ fn what_a_summary_stands_for_is_not_sent() {
         json!({ "role": "assistant", "content": "c" }),
         json!({ "role": "user", "content": [picture(1, 4_000)] }),
     ];
-    let head = Head { upto: 1, text: "so far".into(), summary: String::new(), offloaded: Vec::new() };
+    let head = Head { upto: 1, text: "so far".into(), ..Head::default() };
     let (level, tokens, edits) = (Level::Summary, Change::default(), Vec::new());
     let active = Checkpoint { level, covers: 1, head: Some(head), edits, tokens };
     let known = Known { active: Some(std::sync::Arc::new(active)), ..Known::default() };

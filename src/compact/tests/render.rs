@@ -15,7 +15,7 @@ fn folded(second: &Value, with: &str) -> Value {
     let messages = [json!({ "role": "user", "content": "first" }), json!({ "role": "user", "content": second })];
     let body = json!({ "model": "m", "messages": messages }).to_string();
     let conversation = read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
-    let head = Head { upto: 1, text: "head".into(), summary: String::new(), offloaded: Vec::new() };
+    let head = Head { upto: 1, text: "head".into(), ..Head::default() };
     let edits = vec![(1, Replacement { slot: 0, text: with.into() })];
     let (level, tokens) = (Level::Summary, Change::default());
     let checkpoint = Checkpoint { level, covers: 2, head: Some(head), edits, tokens };

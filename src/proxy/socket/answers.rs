@@ -12,7 +12,7 @@ use super::super::outcome::Outcome;
 use super::super::second::Attempt;
 use super::super::work::Work;
 use super::Socket;
-use super::turn::{Answering, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Sent, Step, Turn, begins_last};
 use crate::wire::overflow::Verdict;
 
 impl Socket {
@@ -141,7 +141,8 @@ impl Socket {
 
     /// Shows an answer's event to its observer.
     pub(super) fn observe(&mut self, (text, last): (&[u8], bool)) {
-        let Turn::Answering(Answering { watch, .. }) = &mut self.turn else { return };
+        let Turn::Answering(Answering { watch, begun, .. }) = &mut self.turn else { return };
+        begun.clear();
         if let Some(watch) = watch {
             watch.see(&[b"data: ", text, b"\n\n"].concat().into());
         }
@@ -154,9 +155,11 @@ impl Socket {
     /// the next end that is read makes up for it.
     pub(super) fn passed_unread(&mut self, bytes: &[u8]) {
         let Turn::Answering(answering) = &mut self.turn else { return };
-        match begins_last(bytes) {
+        let room = HEAD_BYTES.saturating_sub(answering.begun.len());
+        answering.begun.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        match begins_last(&answering.begun) {
             true => self.ended(Ending::Failed),
-            false => answering.unread = true,
+            false => answering.unread |= answering.begun.len() == HEAD_BYTES,
         }
     }
 

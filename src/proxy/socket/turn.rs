@@ -47,7 +47,9 @@ pub enum Turn {
 pub struct Answering {
     pub open: usize,
     pub watch: Option<Box<Watch>>,
-    /// Something passed unread: it may have been the end of an answer.
+    /// How the message begins that passes unread, as it is on the wire.
+    pub begun: Vec<u8>,
+    /// Something passed unread that may have been the end of an answer.
     pub unread: bool,
 }
 
@@ -71,7 +73,7 @@ pub enum Step {
 
 impl Answering {
     pub fn one(watch: Option<Box<Watch>>) -> Self {
-        Self { open: 1, watch, unread: false }
+        Self { open: 1, watch, begun: Vec::new(), unread: false }
     }
 }
 
@@ -122,7 +124,7 @@ impl Sent {
 /// The events that end an answer.
 const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
 /// Bytes of a message that passes unread in which its type stands.
-const HEAD_BYTES: usize = 64;
+pub const HEAD_BYTES: usize = 64;
 
 /// What a message says of itself; no type where it does not read.
 #[derive(Debug, Default, Deserialize)]
@@ -166,8 +168,7 @@ pub fn is_request(text: &[u8]) -> bool {
 }
 
 /// Whether the first bytes of a message that passes unread, as they are on the wire, name the end of an answer.
-pub fn begins_last(frame: &[u8]) -> bool {
-    let head = frame.get(..HEAD_BYTES).unwrap_or(frame);
+pub fn begins_last(head: &[u8]) -> bool {
     LAST.iter().any(|kind| memchr::memmem::find(head, format!("\"type\":\"{kind}\"").as_bytes()).is_some())
 }
 

@@ -98,7 +98,7 @@ fn eviction(text: &str) -> Arc<Eviction> {
 }
 
 fn checkpoint(level: Level, covers: usize, text: &str) -> Arc<Checkpoint> {
-    let head = Head { upto: 1, text: text.to_owned(), summary: String::new(), offloaded: Vec::new() };
+    let head = Head { upto: 1, text: text.to_owned(), ..Head::default() };
     Arc::new(Checkpoint { level, covers, head: Some(head), edits: Vec::new(), tokens: Change::default() })
 }
 

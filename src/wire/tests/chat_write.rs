@@ -70,10 +70,10 @@ proptest! {
     /// For all texts: what is written is read back as the same text, and the rest stays.
     #[test]
     fn texts_survive_writing(text in "\\PC*|[\\x00-\\x7f]*", said in "\\PC{0,20}") {
-        let message: Value = serde_json::from_str(&user_message(&text)).unwrap();
+        let message: Value = serde_json::from_str(&user_message(&text, &[], "text")).unwrap();
         prop_assert_eq!(&message["content"], &Value::from(text.as_str()));
 
-        let body = format!(r#"{{"messages":[{},{}]}}"#, user_message(&said), user_message(&said));
+        let body = format!(r#"{{"messages":[{},{}]}}"#, user_message(&said, &[], "text"), user_message(&said, &[], "text"));
         let result: Value = serde_json::from_str(&folded(&body, 1, &text).unwrap()).unwrap();
         prop_assert_eq!(&result["messages"][1]["content"], &Value::from(text.clone() + &said));
         prop_assert_eq!(result["messages"][0]["content"].as_str(), Some(said.as_str()));

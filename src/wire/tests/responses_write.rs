@@ -22,7 +22,7 @@ fn placed(body: &str, edits: Vec<Edit>) -> String {
 
 /// The body in which a head stands for its first `upto` items, of `covers`.
 fn headed(body: &str, upto: usize, covers: usize) -> String {
-    let head = Head { upto, text: "H\n\"1\"".into(), summary: String::new(), offloaded: Vec::new() };
+    let head = Head { upto, text: "H\n\"1\"".into(), ..Head::default() };
     let checkpoint =
         Checkpoint { level: Level::Summary, covers, head: Some(head), edits: Vec::new(), tokens: Change::default() };
     let known = Known { active: Some(Arc::new(checkpoint)), ..Known::default() };

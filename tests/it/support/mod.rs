@@ -1,5 +1,6 @@
 //! Servers and clients for the tests.
 
+pub mod amazon;
 pub mod chat;
 pub mod dialects;
 pub mod json;
