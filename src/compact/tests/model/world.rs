@@ -281,9 +281,7 @@ impl World {
     /// Takes note that the provider does not know its option (the original went out).
     fn refused(&mut self, conversation: &Conversation, known: &Known) {
         self.strategies.signed_thinking = SignedThinking::Refused;
-        if self.misfit(conversation.body).is_none()
-            && let Some(active) = known.active.as_deref()
-        {
+        if let Some(active) = known.active.as_deref() {
             self.store.quarantine(&conversation.items[active.covers - 1].chain);
         }
     }
