@@ -112,7 +112,7 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
 
 /// INVARIANTS §6.10: output limits are as they were or lower, none is added, and none is lower than the model needs for
 /// what it thinks or than clients go on with (A26).
-fn output_limits(body: &[u8], sent: &[u8]) -> Result<(), String> {
+pub fn output_limits(body: &[u8], sent: &[u8]) -> Result<(), String> {
     let (body, sent): (Value, Value) = (serde_json::from_slice(body).unwrap(), serde_json::from_slice(sent).unwrap());
     let thought = body.pointer("/thinking/budget_tokens").and_then(Value::as_u64).map_or(0, |budget| budget + 1);
     for limit in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {

@@ -380,6 +380,7 @@ impl World {
     fn recover(&mut self, situation: &Situation, misfit: Misfit, first: Vec<u8>) -> Recovery {
         // Of too many bytes pictures have most.
         if misfit == Misfit::Bytes
+            && situation.conversation.sight() == Sight::Whole
             && let Some(rung) = lightened(situation)
         {
             return Recovery { misfit, goal: None, rung: Some(rung), first };
