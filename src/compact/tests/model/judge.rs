@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::demo::messages::{Binding, Prefill, Settings, Signatures, rules as messages};
@@ -132,7 +132,9 @@ fn blocks(body: &Value, binding: Binding, signatures: &mut Signatures) -> Option
 /// The beta features that the members of a body need.
 fn betas(body: &Value) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let mut add = |name: &'static str| drop(headers.append("anthropic-beta", http::HeaderValue::from_static(name)));
+    let mut add = |name: &'static str| {
+        headers.append("anthropic-beta", HeaderValue::from_static(name));
+    };
     if body.pointer("/thinking/block_binding").is_some() {
         add("thinking-binding-controls-2026-08-01");
     }

@@ -205,6 +205,9 @@ pub fn only_what_is_on(world: &World, turn: &Turn) {
 pub fn begun_with_memory(judge: &Judge, turn: &Turn) {
     const NOTE: &str = "what memory said";
     let conversation = read(&turn.raw);
+    if conversation.opening().is_empty() {
+        return;
+    }
     let remembered = Some(Arc::new(Remembered { text: NOTE.into(), tokens: 3 }));
     let known = Known { remembered, ..turn.known.clone() };
     let out = written(&turn.raw, &render(&conversation, &known));
