@@ -209,5 +209,5 @@ async fn recorded_requests_of_real_clients_pass_unchanged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn self_written_requests_of_clients_pass_unchanged() {
     let count = replay_all(written::clients()).await;
-    assert!(count.clients >= 8 && count.requests >= 24 && count.encoded >= 4 && count.frames >= 3, "{count:?}");
+    assert!(count.clients >= 8 && count.requests >= 24 && count.encoded >= 3 && count.frames >= 3, "{count:?}");
 }

@@ -33,7 +33,7 @@ fn capture(start: (&str, &str), fields: Fields, body: String) -> Capture {
 
 fn post(path: &str, fields: Fields, body: String) -> Capture {
     let length = body.len().to_string();
-    capture(("POST", path), &[fields, &[("Content-Length", &length)]].concat(), body)
+    capture(("POST", path), &[fields, &[("Content-Length", length.as_str())]].concat(), body)
 }
 
 /// As Python writes JSON: a space behind commas and colons, other scripts escaped.
@@ -66,12 +66,16 @@ const PYTHON: [(&str, &str); 6] = [
 ];
 
 fn chat_python() -> Vec<Capture> {
-    let fields = [&PYTHON[..], &[("authorization", "Bearer sk-own"), ("x-stainless-helper-method", "chat.completions.stream")]];
-    let mut messages = vec![json!({"role": "system", "content": "Du hilfst. 你好 🙂"}), json!({"role": "user", "content": "Fix it."})];
+    let fields =
+        [&PYTHON[..], &[("authorization", "Bearer sk-own"), ("x-stainless-helper-method", "chat.completions.stream")]];
+    let mut messages =
+        vec![json!({"role": "system", "content": "Du hilfst. 你好 🙂"}), json!({"role": "user", "content": "Fix it."})];
     let turn = |n: usize, messages: &mut Vec<Value>| {
         let call = json!({"id": format!("call_{n}"), "type": "function", "function": {"name": "shell", "arguments": "{\"cmd\": \"make\"}"}});
         messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
-        messages.push(json!({"role": "tool", "tool_call_id": format!("call_{n}"), "content": test_log("make", 30_000, "x")}));
+        messages.push(
+            json!({"role": "tool", "tool_call_id": format!("call_{n}"), "content": test_log("make", 30_000, "x")}),
+        );
     };
     (0..3)
         .map(|n| {
@@ -85,7 +89,8 @@ fn chat_python() -> Vec<Capture> {
 
 fn responses_python() -> Vec<Capture> {
     let fields = [&PYTHON[..], &[("authorization", "Bearer sk-own"), ("User-Agent", "Agents/Python 1.0")]].concat();
-    let first = json!({"include": [], "input": "Read the file.", "instructions": "Be brief.", "model": "gpt-5", "tools": []});
+    let first =
+        json!({"include": [], "input": "Read the file.", "instructions": "Be brief.", "model": "gpt-5", "tools": []});
     let output = json!([{"call_id": "call_1", "output": source("lib", 60), "type": "function_call_output"}]);
     let next = json!({"include": [], "input": output, "model": "gpt-5", "previous_response_id": "resp_1", "tools": []});
     let held = json!({"conversation": "conv_1", "input": [{"role": "user", "content": "And now?"}], "model": "gpt-5"});
@@ -93,10 +98,15 @@ fn responses_python() -> Vec<Capture> {
 }
 
 fn threads_python() -> Vec<Capture> {
-    let own = [("Authorization", "Bearer sk-own"), ("anthropic-version", "2023-06-01"), ("anthropic-beta", "message-threads-2026-08-12")];
+    let own = [
+        ("Authorization", "Bearer sk-own"),
+        ("anthropic-version", "2023-06-01"),
+        ("anthropic-beta", "message-threads-2026-08-12"),
+    ];
     let fields = [&PYTHON[..], &own].concat();
     let said = json!([{"role": "user", "content": "Begin."}]);
-    let created = json!({"max_tokens": 2048, "messages": said, "model": "claude-x", "thread": {"type": "create"}, "tools": []});
+    let created =
+        json!({"max_tokens": 2048, "messages": said, "model": "claude-x", "thread": {"type": "create"}, "tools": []});
     let result = json!([{"type": "tool_result", "tool_use_id": "toolu_1", "content": test_log("run", 90_000, "x")}]);
     let thread = json!({"type": "continue", "previous_message_id": "msg_1"});
     let next = json!({"max_tokens": 2048, "messages": [{"role": "user", "content": result}], "model": "claude-x", "thread": thread});
@@ -151,11 +161,14 @@ const CODEX: [(&str, &str); 8] = [
 ];
 
 fn codex_body(turns: usize, more: &[(&str, Value)]) -> String {
-    let mut input = vec![json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Begin."}]})];
+    let mut input =
+        vec![json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Begin."}]})];
     for n in 0..turns {
         let id = format!("call_{n}");
         input.push(json!({"type": "reasoning", "id": format!("rs_{n}"), "summary": [], "encrypted_content": "gAAAAABr".repeat(90)}));
-        input.push(json!({"type": "custom_tool_call", "call_id": id, "name": "exec", "input": "make", "status": "completed"}));
+        input.push(
+            json!({"type": "custom_tool_call", "call_id": id, "name": "exec", "input": "make", "status": "completed"}),
+        );
         input.push(json!({"type": "custom_tool_call_output", "call_id": id, "output": [{"type": "input_text", "text": test_log("m", 20_000, "x")}]}));
     }
     let mut body = json!({"model": "codex-x", "instructions": "You are an agent.", "input": input, "store": false, "stream": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "00000000-0000-4000-8000-00000000000b"});
@@ -189,7 +202,7 @@ fn codex_socket() -> Vec<Capture> {
     upgrade.meta.websocket = Some("upgrade".into());
     let message = |turns: usize, more: &[(&str, Value)]| {
         let create = [("type", json!("response.create"))];
-        let mut message = capture(("WS", "/v1/responses"), &[], codex_body(turns, &[&create, more].concat()));
+        let mut message = capture(("WS", "/v1/responses"), &[], codex_body(turns, &[&create[..], more].concat()));
         message.meta.websocket = Some("message".into());
         message
     };
@@ -203,12 +216,17 @@ fn codex_socket() -> Vec<Capture> {
 
 /// What is no model's request: other methods, paths and encodings of nothing.
 fn curl() -> Vec<Capture> {
-    let fields = [("Host", "127.0.0.1:8080"), ("User-Agent", "curl/8.0"), ("Accept", "*/*"), ("Authorization", "Bearer sk-own")];
+    let fields =
+        [("Host", "127.0.0.1:8080"), ("User-Agent", "curl/8.0"), ("Accept", "*/*"), ("Authorization", "Bearer sk-own")];
     let form = [&fields[..], &[("Content-Type", "application/x-www-form-urlencoded")]].concat();
     vec![
         capture(("GET", "/v1/models"), &fields, String::new()),
         capture(("DELETE", "/v1/responses/resp_1"), &fields, String::new()),
-        post("/v1/chat/completions", &form, "{ \"model\":\"m\",\r\n\t\"messages\":[{\"role\":\"user\",\"content\":\"\\u00fc\"}] } ".into()),
+        post(
+            "/v1/chat/completions",
+            &form,
+            "{ \"model\":\"m\",\r\n\t\"messages\":[{\"role\":\"user\",\"content\":\"\\u00fc\"}] } ".into(),
+        ),
         post("/v1/embeddings", &form, "a=b".into()),
     ]
 }

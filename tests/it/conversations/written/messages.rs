@@ -23,7 +23,8 @@ fn thinking(draft: &str, n: usize) -> Value {
 }
 
 fn text(text: impl Into<String>) -> Value {
-    json!({"type": "text", "text": text.into()})
+    let text: String = text.into();
+    json!({"type": "text", "text": text})
 }
 
 fn log(n: usize, bytes: usize) -> String {
@@ -86,7 +87,8 @@ fn paused() -> Document {
 fn documents() -> Document {
     let plain = |n: usize| json!({"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": log(n, 1_000)}});
     let paper = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"}});
-    let picture = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}});
+    let picture =
+        json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}});
     let draft = draft("documents").repeat(14, |draft, n| {
         let found = json!({"type": "search_result", "source": "https://a.example", "title": "t", "content": [text(matches("a", 3))]});
         called(draft, n, "open_page", json!([picture, text(log(n, 3_000)), found, plain(n)]));
@@ -130,7 +132,8 @@ fn breakpoints() -> Document {
     given(&mut draft, json!([{"type": "text", "text": "Begin.", "cache_control": long}]));
     draft
         .repeat(24, |draft, n| {
-            let mut result = json!({"type": "tool_result", "tool_use_id": format!("toolu_{n}"), "content": log(n, 4_000)});
+            let mut result =
+                json!({"type": "tool_result", "tool_use_id": format!("toolu_{n}"), "content": log(n, 4_000)});
             if n == 7 || n == 15 {
                 result["cache_control"] = short.clone();
             }
@@ -147,7 +150,8 @@ fn hidden() -> Document {
     let draft = draft("hidden thinking").repeat(30, |draft, n| {
         let id = format!("toolu_{n}");
         let hidden = json!({"type": "redacted_thinking", "data": "gAAAAABh".repeat(20 + n)});
-        let call = json!({"type": "tool_use", "id": id, "name": "write_file", "input": {"path": "a", "text": source("a", 8)}});
+        let call =
+            json!({"type": "tool_use", "id": id, "name": "write_file", "input": {"path": "a", "text": source("a", 8)}});
         answers(draft, if n % 3 == 0 { json!([call]) } else { json!([hidden, call]) });
         given(draft, json!([{"type": "tool_result", "tool_use_id": id, "content": log(n, 2_500)}]));
     });
