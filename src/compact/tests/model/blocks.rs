@@ -86,7 +86,8 @@ impl Agent {
             results.push(result(&id, n, spec));
         }
         match specs[0].result.form {
-            0 => results.push(format!(r#"{{"type":"text","text":{}}}"#, quoted("<system-reminder>Go on.</system-reminder>"))),
+            0 => results
+                .push(format!(r#"{{"type":"text","text":{}}}"#, quoted("<system-reminder>Go on.</system-reminder>"))),
             1 => results.push(r#"{"type":"container_upload","file_id":"file_1"}"#.to_owned()),
             _ => {}
         }
@@ -207,7 +208,9 @@ fn served(n: usize, which: usize) -> String {
 fn served_call(n: usize, which: usize) -> String {
     let query = quoted(&prose(n, 60));
     match which % 2 {
-        0 => format!(r#"{{"type":"server_tool_use","id":"srvtoolu_{n}","name":"web_search","input":{{"query":{query}}}}}"#),
+        0 => format!(
+            r#"{{"type":"server_tool_use","id":"srvtoolu_{n}","name":"web_search","input":{{"query":{query}}}}}"#
+        ),
         _ => format!(
             r#"{{"type":"mcp_tool_use","id":"mcptoolu_{n}","name":"find","server_name":"s","input":{{"q":{query}}}}}"#
         ),

@@ -11,7 +11,9 @@ impl Agent {
         let data = base64(n);
         let medium = match n % 3 {
             0 => format!(r#"{{"type":"input_audio","input_audio":{{"data":"{data}","format":"wav"}}}}"#),
-            1 => format!(r#"{{"type":"file","file":{{"filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}}}"#),
+            1 => format!(
+                r#"{{"type":"file","file":{{"filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}}}"#
+            ),
             _ => format!(r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{data}"}}}}"#),
         };
         format!(r#"[{medium},{{"type":"text","text":{}}}]"#, quoted(text))

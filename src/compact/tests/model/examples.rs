@@ -1,8 +1,8 @@
 //! Plain examples beside the properties, and what known history must not cost.
 
 use super::history::{Agent, Kind, Manner, Message};
-use super::steps::{CallSpec, Shape, Step, Words};
 use super::laws::{read, remembered};
+use super::steps::{CallSpec, Shape, Step, Words};
 use super::world::{Provider, Tells, Turn, World};
 use super::{Window, strategies};
 use crate::compact::Known;

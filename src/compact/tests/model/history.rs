@@ -282,5 +282,5 @@ pub fn prose(seed: usize, chars: usize) -> String {
 
 /// What stands for a medium: base64 that is no picture, of many or few bytes.
 pub fn base64(n: usize) -> String {
-    "iVBORw0K".repeat(1 + n % 5 * 300)
+    "iVBORw0K".repeat(1 + n % 5 * 1_000)
 }

@@ -35,7 +35,9 @@ impl Agent {
         let data = base64(n);
         let medium = match n % 2 {
             0 => format!(r#"{{"type":"input_image","image_url":"data:image/png;base64,{data}"}}"#),
-            _ => format!(r#"{{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}"#),
+            _ => format!(
+                r#"{{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}"#
+            ),
         };
         format!(r#"[{medium},{{"type":"input_text","text":{}}}]"#, quoted(text))
     }
@@ -44,7 +46,9 @@ impl Agent {
         let n = self.next();
         let hidden = "gAAAAABf".repeat(n % 40 + 1);
         let said = match n % 3 {
-            0 => r#""summary":[{"type":"summary_text","text":"I think."}],"content":[{"type":"reasoning_text","text":"So"}]"#,
+            0 => {
+                r#""summary":[{"type":"summary_text","text":"I think."}],"content":[{"type":"reasoning_text","text":"So"}]"#
+            }
             _ => r#""summary":[],"content":null"#,
         };
         self.push(format!(r#"{{"type":"reasoning","id":"rs_{n}",{said},"encrypted_content":"{hidden}"}}"#));
@@ -88,6 +92,9 @@ impl Agent {
                 r#"{{"type":"additional_tools","role":"developer","tools":[{{"type":"function","name":"added_{n}","parameters":{{}} }}]}}"#
             )),
             1 => self.push(format!(r#"{{"type":"configuration_update","settings":{{"n":{n}}}}}"#)),
+            4 => self.push(format!(
+                r#"{{"type":"mcp_list_tools","id":"mcpl_{n}","server_label":"s","tools":[{{"name":"find","input_schema":{{}} }}]}}"#
+            )),
             _ => {}
         }
         self.reasoning_item();
@@ -118,14 +125,9 @@ impl Agent {
     fn approved(&mut self, n: usize) {
         let given = quoted(&format!(r#"{{"q":{}}}"#, quoted(&prose(n, 120))));
         self.push(format!(
-            r#"{{"type":"mcp_list_tools","id":"mcpl_{n}","server_label":"s","tools":[{{"name":"find","input_schema":{{}} }}]}}"#
-        ));
-        self.push(format!(
             r#"{{"type":"mcp_approval_request","id":"mcpr_{n}","server_label":"s","name":"find","arguments":{given}}}"#
         ));
-        self.push(format!(
-            r#"{{"type":"mcp_approval_response","approval_request_id":"mcpr_{n}","approve":true}}"#
-        ));
+        self.push(format!(r#"{{"type":"mcp_approval_response","approval_request_id":"mcpr_{n}","approve":true}}"#));
         self.reasoning_item();
         let said = quoted(&prose(n + 3, n % 11 * 700));
         self.push(format!(
@@ -169,7 +171,8 @@ impl Agent {
             }
         };
         let rest = r#""tools":[{"type":"function","name":"shell","parameters":{}}],"b":{"z":1e3,"a":[ ]}"#;
-        format!(r#"{{"model":"{MODEL}", "store":false,"temperature":0.10,{output}{members}{input},{rest}}}"#).into_bytes()
+        format!(r#"{{"model":"{MODEL}", "store":false,"temperature":0.10,{output}{members}{input},{rest}}}"#)
+            .into_bytes()
     }
 }
 
@@ -192,7 +195,9 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
         }
         // Codex answers it as if it were a function.
         (_, family @ (0 | 1)) => {
-            let rest = format!(r#""action":{{"type":"exec","command":["sh","-c",{quoted_given}],"env":{{}} }},"status":"completed""#);
+            let rest = format!(
+                r#""action":{{"type":"exec","command":["sh","-c",{quoted_given}],"env":{{}} }},"status":"completed""#
+            );
             let answers = if family == 0 { "local_shell_call" } else { "function_call" };
             (call("local_shell_call", "lsh", &rest), output(answers, &quoted(&prose(n + 3, spec.result.chars))))
         }
@@ -205,7 +210,9 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
                 r#""status":"completed","operation":{{"type":"update_file","path":"f{n}.rs","diff":{quoted_given}}}"#
             );
             let said = quoted(&prose(n + 3, spec.result.chars));
-            let answer = format!(r#"{{"type":"apply_patch_call_output","call_id":"{id}","status":"completed","output":{said}}}"#);
+            let answer = format!(
+                r#"{{"type":"apply_patch_call_output","call_id":"{id}","status":"completed","output":{said}}}"#
+            );
             (call("apply_patch_call", "apc", &rest), answer)
         }
         (_, 5) => computer(id, n),
@@ -219,7 +226,8 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
         (_, 7) => {
             let rest = format!(r#""code":{quoted_given},"fingerprint":"fp{n}==""#);
             let said = quoted(&prose(n + 3, spec.result.chars));
-            let answer = format!(r#"{{"type":"program_output","call_id":"{id}","result":{said},"status":"completed"}}"#);
+            let answer =
+                format!(r#"{{"type":"program_output","call_id":"{id}","result":{said},"status":"completed"}}"#);
             (call("program", "prog", &rest), answer)
         }
         (_, 8) => {

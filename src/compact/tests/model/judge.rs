@@ -98,7 +98,8 @@ impl Judge {
     fn answered(&mut self, raw: &Value) {
         let request = ModelRequest::new(Api::Responses, json!({"model": "m", "store": false}));
         for answer in list(raw, "input").split(|item| !is_made(item)) {
-            let own: Vec<Value> = answer.iter().filter(|item| !text(item, "id").is_empty()).cloned().collect();
+            let led = answer.iter().skip_while(|item| kind(item) != "reasoning");
+            let own: Vec<Value> = led.filter(|item| !text(item, "id").is_empty()).cloned().collect();
             self.store.keep(&request, &own, None);
         }
     }

@@ -41,11 +41,11 @@ use self::steps::{Step, anything, growth};
 use self::world::{DropBlock, Provider, Tells, Terms, Turn, World};
 use super::budget::Window;
 use super::plan::Need;
-use crate::demo::messages::Binding;
-use crate::wire::overflow::Scope;
 use crate::config::{
     Auto, CompactionSettings, EvictionSettings, Keep, PruneSettings, SignedThinking, Strategies, TruncateSettings,
 };
+use crate::demo::messages::Binding;
+use crate::wire::overflow::Scope;
 
 /// The circumstances of a session.
 #[derive(Clone, Debug)]
@@ -264,9 +264,7 @@ impl Session {
             (Kind::Items, 4) => {
                 (r#""context_management":[{"type":"compaction","compact_threshold":1000}],"#.to_owned(), all)
             }
-            (Kind::Blocks, _) => {
-                (r#""context_management":{"edits":[{"type":"compact_20260112"}]},"#.to_owned(), all)
-            }
+            (Kind::Blocks, _) => (r#""context_management":{"edits":[{"type":"compact_20260112"}]},"#.to_owned(), all),
             _ => (String::new(), all),
         };
         let raw = match agent.kind {

@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use crate::compact::budget::{Budget, Window};
 use crate::compact::calibration::Calibration;
-use crate::compact::{binding, client_compaction, estimate};
 use crate::compact::head::{self, Source};
 use crate::compact::ladder::{self, Goal, Rung, Step};
 use crate::compact::lighten::lightened;
@@ -14,6 +13,7 @@ use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan};
 use crate::compact::render::{Rendering, render};
 use crate::compact::rows::{Checkpoint, Known, Removed, TextKey};
 use crate::compact::tokens::Tokens;
+use crate::compact::{binding, client_compaction, estimate};
 use crate::config::{SignedThinking, Strategies};
 use crate::store::{Batch, CommitError, Stage};
 use crate::wire::memo::Memo;
