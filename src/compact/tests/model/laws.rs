@@ -156,10 +156,16 @@ fn collect(value: &Value, into: &mut String) {
 
 /// L4: what both turns' clients sent alike is sent alike, as long as the same checkpoint is active.
 pub fn frozen(world: &World, before: Option<&Turn>, turn: &Turn) {
+    // What the provider refused is in force no more.
+    if turn.original {
+        return;
+    }
     let conversation = wire::read(dialect(&turn.raw), &turn.raw, &Memo::new(0), [9; 16]).unwrap();
     let known = if turn.stored { world.store.known(&conversation) } else { turn.known.clone() };
     assert_eq!(written(&turn.raw, &render(&conversation, &known)), turn.out, "other bytes after a restart");
-    let Some(before) = before.filter(|before| before.known.active == turn.known.active) else { return };
+    let Some(before) = before.filter(|before| !before.original && before.known.active == turn.known.active) else {
+        return;
+    };
     let (old, new) = (read(&before.raw), read(&turn.raw));
     let (old_out, new_out) = (read(&before.out), read(&turn.out));
     let alike = |i: &usize| unmarked(old.raw(*i)) == unmarked(new.raw(*i));
