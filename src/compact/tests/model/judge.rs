@@ -42,6 +42,7 @@ impl Judge {
     /// Rows are lost: what was signed over rewritten history is sent with another.
     pub fn forgets(&mut self) {
         self.binding = Binding::Block;
+        self.signatures = Signatures::default();
     }
 
     /// Lets the provider hold this history; the response's id.
