@@ -126,7 +126,8 @@ impl Exchange<'_> {
                 let accepted = held.answer.status().is_success() && matches!(step, Step::Hold | Step::Release);
                 let generates = work.origin.errand == Errand::Generate;
                 // Too long, or refused for anything else, the client's own body says nothing for the rewritten one.
-                if generates && speaks_of_thinking(&first) && (accepted || !speaks_of_thinking(&held)) {
+                let bound = generates && speaks_of_thinking(&first) && (accepted || !speaks_of_thinking(&held));
+                if bound {
                     call.compactor.bindings.refused(&work.origin);
                 }
                 if accepted {
@@ -138,6 +139,10 @@ impl Exchange<'_> {
                     if !call.compactor.give_up_overlay(work) {
                         call.compactor.quarantine(work);
                     }
+                } else if bound && work.known.active.is_some() {
+                    // The thinking behind it is bound to what it replaced, at the next turn as well: it would stand in
+                    // the way of the full fold.
+                    call.compactor.quarantine(work);
                 }
                 held
             }

@@ -1,7 +1,8 @@
 //! Requests of real clients, recorded, sent again byte for byte through the real proxy with every strategy on
 //! and nothing to do: what reaches the provider is what the client sent.
 
-use std::collections::BTreeMap;
+mod written;
+
 use std::path::{Path, PathBuf};
 
 use compactproxy::config::{Config, SHIPPED};
@@ -36,7 +37,8 @@ struct Meta {
 }
 
 struct Capture {
-    file: PathBuf,
+    /// Its file, or what it asks for.
+    name: String,
     meta: Meta,
     body: Vec<u8>,
 }
@@ -66,7 +68,7 @@ fn read(folder: &Path) -> Vec<Capture> {
         let meta: Meta = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let body = file.to_string_lossy().replace(".meta.json", ".json");
         let body = if Path::new(&body).exists() { std::fs::read(body).unwrap() } else { Vec::new() };
-        Capture { file, meta, body }
+        Capture { name: file.display().to_string(), meta, body }
     };
     metas.into_iter().map(capture).collect()
 }
@@ -90,7 +92,7 @@ async fn replay(captures: &[&Capture]) -> (usize, usize) {
     for capture in captures {
         let request = capture.request();
         let answered = ask(&mut client, &request).await;
-        let file = capture.file.display();
+        let file = &capture.name;
         assert!(answered == answer, "{file}: {answered:?}");
         let arrived = upstream.take();
         assert_eq!(arrived.len(), 1, "{file}");
@@ -154,23 +156,23 @@ async fn replay_socket(upgrade: &Capture, messages: &[&Capture]) -> usize {
         sent
     };
     let ((seen, received), sent) = patiently("the socket", async { tokio::join!(server, client) }).await;
-    assert_eq!(seen, sent, "{}", upgrade.file.display());
-    assert!(received == expected, "{}: the messages differ", upgrade.file.display());
+    assert_eq!(seen, sent, "{}", upgrade.name);
+    assert!(received == expected, "{}: the messages differ", upgrade.name);
     messages.len()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn recorded_requests_of_real_clients_pass_unchanged() {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/clients/captures"));
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        println!("the recorded requests of real clients are not here");
-        return;
-    };
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    folders.sort();
-    let mut counts = BTreeMap::new();
-    for folder in folders {
-        let captures = read(&folder);
+/// How many requests, encoded bodies and messages of sockets were sent again.
+#[derive(Debug, Default)]
+struct Count {
+    clients: usize,
+    requests: usize,
+    encoded: usize,
+    frames: usize,
+}
+
+async fn replay_all(clients: Vec<(String, Vec<Capture>)>) -> Count {
+    let mut all = Count::default();
+    for (client, captures) in clients {
         let is = |capture: &&Capture, kind: Option<&str>| capture.meta.websocket.as_deref() == kind;
         let plain: Vec<&Capture> = captures.iter().filter(|capture| is(capture, None)).collect();
         let upgrade = captures.iter().find(|capture| is(capture, Some("upgrade")));
@@ -180,13 +182,32 @@ async fn recorded_requests_of_real_clients_pass_unchanged() {
             Some(upgrade) => replay_socket(upgrade, &messages).await,
             None => 0,
         };
-        let client = folder.file_name().unwrap().to_string_lossy().into_owned();
-        counts.insert(client, (requests, encoded, frames));
-    }
-    for (client, (requests, encoded, frames)) in &counts {
         println!("{client:32} requests {requests:2} encoded {encoded} socket messages {frames:2}");
+        all.clients += 1;
+        all.requests += requests;
+        all.encoded += encoded;
+        all.frames += frames;
     }
-    let all = counts.values().fold((0, 0), |(requests, frames), count| (requests + count.0, frames + count.2));
-    println!("{} clients, {} requests, {} socket messages", counts.len(), all.0, all.1);
-    assert!(all.0 > 0);
+    println!("{all:?}");
+    all
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recorded_requests_of_real_clients_pass_unchanged() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/clients/captures"));
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        println!("the recorded requests of real clients are not here: only the self-written ones are sent");
+        return;
+    };
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    let name = |folder: &PathBuf| folder.file_name().unwrap().to_string_lossy().into_owned();
+    let count = replay_all(folders.iter().map(|folder| (name(folder), read(folder))).collect()).await;
+    assert!(count.clients >= 16 && count.requests >= 80 && count.encoded >= 3 && count.frames >= 11, "{count:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn self_written_requests_of_clients_pass_unchanged() {
+    let count = replay_all(written::clients()).await;
+    assert!(count.clients >= 8 && count.requests >= 24 && count.encoded >= 3 && count.frames >= 3, "{count:?}");
 }

@@ -179,7 +179,10 @@ async fn recorded_exchanges_pass_unchanged() {
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let exchanges: Vec<Exchange> = files.iter().flat_map(|file| read(file)).collect();
-    println!("{:?}", replay_all(&exchanges).await);
+    let count = replay_all(&exchanges).await;
+    println!("{count:?}");
+    assert!(count.exchanges >= 1_000 && count.streamed >= 300 && count.by_api.len() >= 10, "{count:?}");
+    assert!(count.exact.0 >= 800 && count.exact.1 >= 800, "{count:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,5 +191,6 @@ async fn self_written_exchanges_pass_unchanged() {
     let exchanges = read(file);
     let count = replay_all(&exchanges).await;
     println!("{count:?}");
-    assert!(count.by_api.len() > 5 && count.streamed > 3);
+    assert!(count.exchanges >= 21 && count.by_api.len() >= 8 && count.streamed >= 9, "{count:?}");
+    assert!(count.exact.0 >= 21 && count.exact.1 >= 21, "{count:?}");
 }

@@ -10,6 +10,10 @@ use super::form::{Form, parsed};
 /// How the proxy begins the message that stands for others.
 const NOTICE: &str = "The earlier part of this conversation was compacted";
 
+/// Items that stay before a head, whatever else it stands for.
+const KEPT: [&str; 5] =
+    ["additional_tools", "configuration_update", "mcp_list_tools", "tool_search_call", "tool_search_output"];
+
 /// A body cut at the messages of its conversation; `,` between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
@@ -102,13 +106,25 @@ fn without_offer(text: &str) -> String {
 /// Whether `before` is what of `replaced` must stay before the head: what leads, and what sets the model's tools.
 fn stands(form: Form, replaced: &[String], before: &[String]) -> bool {
     let lead = replaced.iter().take_while(|message| form.by_system(&parsed(message))).count();
-    let sets = |message: &&String| {
-        let message = parsed(message);
-        ["additional_tools", "configuration_update", "mcp_list_tools"].contains(&kind(&message))
-    };
+    // What the provider has compacted is not touched again.
+    let compacted = replaced.iter().rposition(|message| is_compaction(&parsed(message))).map_or(0, |last| last + 1);
+    let lead = lead.max(compacted);
     let (lead, rest) = replaced.split_at(lead);
-    let due: Vec<&String> = lead.iter().chain(rest.iter().filter(sets)).collect();
+    let rest: Vec<(&String, Value)> = rest.iter().map(|message| (message, parsed(message))).collect();
+    // A search goes with the reasoning that led to it (R4).
+    let led = |k: usize| {
+        let mut answer = rest.iter().skip(k).take_while(|(_, message)| form.by_model(message));
+        kind(&rest[k].1) == "reasoning" && answer.any(|(_, message)| kind(message) == "tool_search_call")
+    };
+    let stays = (0..rest.len()).filter(|k| KEPT.contains(&kind(&rest[*k].1)) || led(*k));
+    let due: Vec<&String> = lead.iter().chain(stays.map(|k| rest[k].0)).collect();
     due == before.iter().collect::<Vec<_>>()
+}
+
+/// Whether a message stands for all that precedes it (R10, A19).
+fn is_compaction(message: &Value) -> bool {
+    let blocks = message.get("content").and_then(Value::as_array);
+    kind(message) == "compaction" || blocks.is_some_and(|blocks| blocks.iter().any(|block| kind(block) == "compaction"))
 }
 
 /// Whether a head is a user message of its own form.

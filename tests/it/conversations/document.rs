@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::form::{self, Form, parsed};
+use super::written;
 
 /// A whole conversation. Messages keep the bytes they have in the file.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +43,10 @@ impl Document {
     /// The self-written ones of a form.
     pub fn fixtures(form: Form) -> Vec<Self> {
         let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/conversations"));
-        files(&folder.join(form.folder())).iter().map(|file| Self::read(form, file).expanded()).collect()
+        let mut documents: Vec<Self> =
+            files(&folder.join(form.folder())).iter().map(|file| Self::read(form, file).expanded()).collect();
+        documents.extend(written::of(form));
+        documents
     }
 
     /// The self-written one of that name in Chat Completions.

@@ -83,7 +83,8 @@ impl Form {
 
     /// Whether the model made the item, as part of an answer.
     pub fn by_model(self, item: &Value) -> bool {
-        let called = || ["reasoning", "compaction"].contains(&kind(item)) || kind(item).ends_with("_call");
+        const MADE: [&str; 5] = ["reasoning", "compaction", "program", "mcp_list_tools", "mcp_approval_request"];
+        let called = || MADE.contains(&kind(item)) || kind(item).ends_with("_call");
         role(item) == "assistant" || self == Self::Responses && called()
     }
 

@@ -8,7 +8,7 @@ use compactproxy::demo::window::Limit;
 use super::bytes::{Split, not_spliced};
 use super::document::Document;
 use super::stage::{Answered, Loss, Stage};
-use super::walk::window;
+use super::walk::{output_limits, window};
 use crate::support::chat::ids;
 
 /// The fixture that most tests go by.
@@ -209,6 +209,9 @@ async fn an_output_limit_before_the_messages_is_lowered_beside_a_checkpoint() {
         let body = document.body_with(r#""max_completion_tokens":8000"#, count);
         let answered = stage.send(&body).await;
         assert!(answered.is_well(), "{count}: {answered:?}");
+        for attempt in &answered.attempts {
+            assert_eq!(output_limits(&body, &attempt.body), Ok(()), "{count}");
+        }
         refused += answered.attempts.len() - 1;
         if answered.did("output-lowered") && answered.did("checkpoint") {
             both += 1;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use memchr::memmem;
+use serde_json::Value;
 
 use super::bytes::{Split, not_spliced_as};
 use super::document::Document;
@@ -92,6 +93,11 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
     if answered.attempts.len() > 1 + answered.overflows() || answered.overflows() > 1 {
         report.fault(turn, format!("{} attempts", answered.attempts.len()));
     }
+    for sent in answered.attempts.iter().map(|attempt| &attempt.body) {
+        if let Err(error) = output_limits(body, sent) {
+            report.fault(turn, error);
+        }
+    }
     report.overflows += answered.overflows();
     report.recoveries += usize::from(answered.did("recovered"));
     report.activations += usize::from(answered.activated());
@@ -106,6 +112,21 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
             report.fault(turn, format!("without {rule:?}"));
         }
     }
+}
+
+/// INVARIANTS §6.10: output limits are as they were or lower, none is added, and none is lower than the model needs for
+/// what it thinks or than clients go on with (A26).
+pub fn output_limits(body: &[u8], sent: &[u8]) -> Result<(), String> {
+    let (body, sent): (Value, Value) = (serde_json::from_slice(body).unwrap(), serde_json::from_slice(sent).unwrap());
+    let thought = body.pointer("/thinking/budget_tokens").and_then(Value::as_u64).map_or(0, |budget| budget + 1);
+    for limit in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+        let (before, after) = (body.get(limit).and_then(Value::as_u64), sent.get(limit).and_then(Value::as_u64));
+        let lowered = before.zip(after).is_some_and(|(before, after)| after < before && after >= thought.max(3_000));
+        if before != after && !lowered {
+            return Err(format!("{limit}: {before:?} became {after:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// After a summary the estimate is at the target, or nothing but the smallest tail is left.

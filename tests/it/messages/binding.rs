@@ -157,3 +157,51 @@ async fn a_new_token_does_not_end_a_session_whose_thinking_is_bound() {
     let answer = asked.await.unwrap();
     assert!(answer.contains("bound to a different") && !answer.contains("x-compactproxy"), "{answer}");
 }
+
+/// The client's own body may be too long by itself: what was refused is not in the full fold's way at the next turn.
+#[tokio::test]
+async fn a_refused_option_gives_way_to_the_full_fold_though_the_original_is_too_long() {
+    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
+                    [[window]]\nmodel = \"claude*\"\ninput = 8000\n";
+    let (listener, proxy) = served(sections).await;
+    let error = |message: &str| {
+        let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
+        reply("400 Bad", "application/json", &error.to_string())
+    };
+    let refusal = error("thinking.adaptive.block_binding: Extra inputs are not permitted");
+    let mut messages = loop_of(8, 1_200);
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
+    assert!(answered(&listener, &refusal).await.1.contains("block_binding"));
+    let long = error("prompt is too long: 12000 tokens > 8000 maximum");
+    assert_eq!(answered(&listener, &long).await.1, body(&messages).to_string());
+    assert!(asked.await.unwrap().contains("prompt is too long"));
+
+    messages.extend(loop_of(9, 1_200).drain(17..));
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&messages).to_string());
+    let (_, sent) = answered(&listener, &done()).await;
+    assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding"), "{sent}");
+    assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
+}
+
+/// A second attempt may be what shows it: the next ones do not carry the option again.
+#[tokio::test]
+async fn an_option_that_is_refused_of_a_second_attempt_is_not_sent_again() {
+    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
+                    [[window]]\nmodel = \"claude*\"\ninput = 30000\n";
+    let (listener, proxy) = served(sections).await;
+    let error = |message: &str| {
+        let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
+        reply("400 Bad", "application/json", &error.to_string())
+    };
+    let long = error("prompt is too long: 12000 tokens > 8000 maximum");
+    let refusal = error("thinking.adaptive.block_binding: Extra inputs are not permitted");
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(8, 1_200)).to_string());
+    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
+    assert!(answered(&listener, &refusal).await.1.contains("block_binding"));
+    assert!(asked.await.unwrap().contains("prompt is too long"));
+    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(9, 1_200)).to_string());
+    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
+    let (_, sent) = answered(&listener, &done()).await;
+    assert!(!sent.contains("block_binding") && !sent.contains("\"signature\""), "{sent}");
+    assert!(asked.await.unwrap().contains("recovered"));
+}

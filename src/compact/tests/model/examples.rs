@@ -1,7 +1,8 @@
 //! Plain examples beside the properties, and what known history must not cost.
 
-use super::history::{Agent, CallSpec, Kind, Message, Shape, Step, Words};
+use super::history::{Agent, Kind, Manner, Message};
 use super::laws::{read, remembered};
+use super::steps::{CallSpec, Shape, Step, Words};
 use super::world::{Provider, Tells, Turn, World};
 use super::{Window, strategies};
 use crate::compact::Known;
@@ -20,12 +21,12 @@ const BY_MESSAGES: usize = 1 | 2 | 4 | 32;
 fn call(arguments: usize, result: usize) -> Step {
     let shape = |chars| Shape { form: 3, chars };
     let (arguments, result) = (shape(arguments), shape(result));
-    Step::Tools(vec![CallSpec { tool: 0, arguments, result, reused: false }])
+    Step::Tools(vec![CallSpec { tool: 0, family: 11, arguments, result, reused: false }])
 }
 
 /// Plays steps and gives every turn to `look`.
 fn play(world: &mut World, steps: &[Step], mut look: impl FnMut(&Turn, &[Message])) {
-    let mut agent = Agent::new(0, Kind::Tools);
+    let mut agent = Agent::new(0, Kind::Tools, Manner::default());
     for (clock, step) in steps.iter().enumerate() {
         let messages = agent.step(step);
         let turn = world.turn(agent.body(&messages, clock));
@@ -56,7 +57,7 @@ fn thirty_messages_become_a_summary_and_the_last_ten() {
 fn a_history_that_comes_long_is_summarized_once_the_summary_is_there() {
     let mut world = World::new(strategies(BY_MESSAGES), None, ENDLESS);
     world.delay = 0;
-    let mut agent = Agent::new(0, Kind::Tools);
+    let mut agent = Agent::new(0, Kind::Tools, Manner::default());
     (0..30).for_each(|_| drop(agent.step(&call(20, 40))));
     let messages = agent.messages.clone();
     let first = world.turn(agent.body(&messages, 1));
@@ -134,7 +135,7 @@ fn known_history_is_neither_decoded_nor_counted() {
     let window = Window::new(Some(1_000_000), None);
     for (choice, trimmed) in [(0, true), (2 | 4, false)] {
         let mut world = World::new(strategies(choice), window, ENDLESS);
-        let mut agent = Agent::new(0, Kind::Tools);
+        let mut agent = Agent::new(0, Kind::Tools, Manner::default());
         (0..150).for_each(|i| drop(agent.step(&call(2_000, if i % 7 == 0 { 9_000 } else { 4_500 }))));
         let messages = agent.messages.clone();
         for clock in 0..2 {
@@ -159,9 +160,10 @@ fn known_history_is_neither_decoded_nor_counted() {
 #[test]
 fn what_went_whole_before_the_last_item_stays_whole() {
     let mut world = World::new(strategies(8), None, ENDLESS);
-    let mut agent = Agent::new(0, Kind::Tools);
+    let mut agent = Agent::new(0, Kind::Tools, Manner::default());
     let spec = |result| CallSpec {
         tool: 0,
+        family: 11,
         arguments: Shape { form: 3, chars: 20 },
         result: Shape { form: 3, chars: result },
         reused: false,

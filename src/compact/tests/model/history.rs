@@ -1,65 +1,8 @@
-//! Random histories: what an agent says and hears from turn to turn, and what its client does with it.
+//! One agent's client: what it says and hears from turn to turn, and what it does with that.
 
-use std::fmt::Write;
-
-use proptest::prelude::*;
 use serde_json::Value;
 
-/// What happens next: to the history of the agent that is at work, or to the world around it.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// Calls made in parallel, and their results.
-    Tools(Vec<CallSpec>),
-    /// The assistant ends its turn and the user says something.
-    Say(Words),
-    /// A system message in mid-conversation, then the user's words.
-    Reminder(Words),
-    /// The latest list of what is to be done.
-    Todo,
-    /// The same request once more.
-    Retry,
-    /// An old request once more; the history stays.
-    Peek(usize),
-    /// Back to an old request; the history goes on from there.
-    Rewind(usize),
-    /// A user message is changed in place.
-    Edit(usize),
-    /// The other agent is at work from here on.
-    Switch,
-    Configure(usize),
-    /// The process ends and comes back.
-    Restart,
-    /// The memory of what went whole is lost.
-    Forget,
-    /// The store's file is deleted.
-    DeleteStore,
-    /// The next commits fail.
-    LoseWrites(usize),
-}
-
-#[derive(Clone, Debug)]
-pub struct CallSpec {
-    pub tool: usize,
-    pub arguments: Shape,
-    pub result: Shape,
-    /// The id was used for another call before.
-    pub reused: bool,
-}
-
-/// A text's form and its length in characters.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    pub form: usize,
-    pub chars: usize,
-}
-
-#[derive(Clone, Debug)]
-pub enum Words {
-    Rule,
-    Text(usize),
-    Picture(usize),
-    Parts(usize),
-}
+use super::steps::{CallSpec, Step, Words};
 
 /// One message as the client writes it, and what must survive of it.
 #[derive(Clone, Debug)]
@@ -67,6 +10,12 @@ pub struct Message {
     pub json: String,
     pub rule: Option<String>,
     pub todo: Option<String>,
+}
+
+impl Message {
+    pub fn plain(json: String) -> Self {
+        Self { json, rule: None, todo: None }
+    }
 }
 
 /// How an agent acts.
@@ -81,12 +30,43 @@ pub enum Kind {
     Blocks,
 }
 
+/// What a client does alike in all its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// Tokens of output that are asked for.
+    pub output: Option<u64>,
+    pub marks: Marks,
+    pub signed: Signed,
+}
+
+/// Which cache breakpoints a client of Messages sets, and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Marks {
+    #[default]
+    Short,
+    Long,
+    /// The long ones first (A17).
+    Mixed,
+}
+
+/// What the signature of a thought covers (A10, A27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signed {
+    #[default]
+    Alone,
+    /// With all that the provider received before it, as it received it.
+    Bound,
+}
+
 /// One agent's client: its whole history, which it sends every time.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    name: usize,
+    pub name: usize,
     pub kind: Kind,
+    pub manner: Manner,
     pub messages: Vec<Message>,
+    /// The body that the next answer answers, as the provider received it.
+    pub heard: Option<Vec<u8>>,
     /// Lengths of the history at which requests were sent.
     sent: Vec<usize>,
     count: usize,
@@ -95,17 +75,10 @@ pub struct Agent {
 pub const TOOLS: [&str; 6] = ["shell", "write_file", "mcp__code__grep", "read_file", "apply_patch", "search"];
 pub const CUSTOM: usize = 4;
 
-impl Step {
-    /// Whether a request is sent.
-    pub fn sends(&self) -> bool {
-        use Step::{Configure, DeleteStore, Forget, LoseWrites, Restart, Switch};
-        !matches!(self, Switch | Configure(_) | Restart | Forget | DeleteStore | LoseWrites(_))
-    }
-}
-
 impl Agent {
-    pub fn new(name: usize, kind: Kind) -> Self {
-        let mut agent = Self { name, kind, messages: Vec::new(), sent: Vec::new(), count: name * 100_000 };
+    pub fn new(name: usize, kind: Kind, manner: Manner) -> Self {
+        let (messages, heard, sent) = (Vec::new(), None, Vec::new());
+        let mut agent = Self { name, kind, manner, messages, heard, sent, count: name * 100_000 };
         agent.say(&Words::Rule);
         agent.sent.push(1);
         agent
@@ -115,11 +88,27 @@ impl Agent {
     pub fn step(&mut self, step: &Step) -> Vec<Message> {
         match step {
             Step::Tools(calls) => match self.kind {
-                Kind::Tools => self.tools(calls),
+                Kind::Tools => self.tool_messages(calls),
                 Kind::Text => self.observation(calls),
                 Kind::Items => self.tool_items(calls),
                 Kind::Blocks => self.tool_blocks(calls),
             },
+            Step::Hosted(which) => {
+                match self.kind {
+                    Kind::Tools | Kind::Text => self.hosted_message(*which),
+                    Kind::Items => self.hosted_items(*which),
+                    Kind::Blocks => self.hosted_blocks(*which),
+                }
+                self.say(&Words::Text(40));
+            }
+            Step::Compacted => {
+                match self.kind {
+                    Kind::Tools | Kind::Text => self.answer(),
+                    Kind::Items => self.compaction_item(),
+                    Kind::Blocks => self.compaction_block(),
+                }
+                self.say(&Words::Rule);
+            }
             Step::Say(words) => {
                 self.answer();
                 self.say(words);
@@ -136,17 +125,24 @@ impl Agent {
                 self.say(words);
             }
             Step::Todo => self.todo(),
-            Step::Peek(at) => return self.messages[..self.old(*at)].to_vec(),
-            Step::Rewind(at) => {
+            // Where thinking is bound, the old request's answer would be of another history.
+            Step::Peek(at) if self.manner.signed == Signed::Alone => {
+                return self.messages[..self.old(*at)].to_vec();
+            }
+            Step::Peek(at) | Step::Rewind(at) => {
                 let at = self.old(*at);
-                self.messages.truncate(at);
-                self.sent.retain(|sent| *sent <= at);
+                self.back_to(at);
                 return self.messages.clone();
             }
             Step::Edit(at) => self.edit(*at),
             _ => return self.messages.clone(),
         }
         self.sent()
+    }
+
+    fn back_to(&mut self, at: usize) {
+        self.messages.truncate(at);
+        self.sent.retain(|sent| *sent <= at);
     }
 
     fn sent(&mut self) -> Vec<Message> {
@@ -164,7 +160,7 @@ impl Agent {
     }
 
     pub fn push(&mut self, json: String) {
-        self.messages.push(Message { json, rule: None, todo: None });
+        self.messages.push(Message::plain(json));
     }
 
     fn say(&mut self, words: &Words) {
@@ -174,12 +170,9 @@ impl Agent {
         let (content, rule) = match words {
             Words::Rule => (quoted(&rule), Some(rule)),
             Words::Text(chars) => (quoted(&prose(n, *chars)), None),
-            Words::Picture(chars) if self.kind == Kind::Items => (Self::picture_item(&prose(n, *chars)), None),
-            Words::Picture(chars) if self.kind == Kind::Blocks => (Self::picture_block(&prose(n, *chars)), None),
-            Words::Picture(chars) => {
-                let picture = r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}"#;
-                (format!(r#"[{picture},{{"type":"text","text":{}}}]"#, quoted(&prose(n, *chars))), None)
-            }
+            Words::Picture(chars) if self.kind == Kind::Items => (Self::picture_item(n, &prose(n, *chars)), None),
+            Words::Picture(chars) if self.kind == Kind::Blocks => (Self::picture_block(n, &prose(n, *chars)), None),
+            Words::Picture(chars) => (Self::picture_message(n, &prose(n, *chars)), None),
             Words::Parts(chars) => {
                 let text = quoted(&prose(n, *chars));
                 let rule = quoted(&rule);
@@ -205,26 +198,6 @@ impl Agent {
         self.push(format!(r#"{{"role":"assistant","content":{},"refusal":null}}"#, quoted(&text)));
     }
 
-    fn tools(&mut self, specs: &[CallSpec]) {
-        let (mut calls, mut results) = (Vec::new(), Vec::new());
-        for (k, spec) in specs.iter().enumerate() {
-            let n = self.next();
-            let id = if spec.reused { format!("c0000000{k}") } else { format!("c{n:08}") };
-            calls.push(written_call(&id, n, spec));
-            let content = match spec.result.form % 4 {
-                0 => {
-                    let half = spec.result.chars / 2;
-                    let parts = [prose(n, half), prose(n + 7, half)].map(|text| quoted(&text));
-                    format!(r#"[{{"type":"text","text":{}}},{{"type":"text","text":{}}}]"#, parts[0], parts[1])
-                }
-                _ => quoted(&prose(n + 3, spec.result.chars)),
-            };
-            results.push(format!(r#"{{"role":"tool","tool_call_id":"{id}","content":{content}}}"#));
-        }
-        self.push(format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, calls.join(", ")));
-        results.into_iter().for_each(|result| self.push(result));
-    }
-
     fn observation(&mut self, specs: &[CallSpec]) {
         let n = self.next();
         let command = prose(n, specs[0].arguments.chars);
@@ -244,20 +217,9 @@ impl Agent {
         }
         let arguments = format!(r#"{{"todos":[{{"content":"{entry}","status":"in_progress","id":"1"}}]}}"#);
         if self.kind == Kind::Items {
-            let arguments = quoted(&arguments);
-            self.push(format!(
-                r#"{{"type":"function_call","call_id":"c{n:08}","name":"todo_write","arguments":{arguments}}}"#
-            ));
-            self.messages.last_mut().unwrap().todo = Some(entry);
-            return self.push(format!(r#"{{"type":"function_call_output","call_id":"c{n:08}","output":"ok"}}"#));
+            return self.todo_items(n, &entry, &arguments);
         }
-        let call = format!(
-            r#"{{"id":"c{n:08}","type":"function","function":{{"name":"todo_write","arguments":{}}}}}"#,
-            quoted(&arguments)
-        );
-        self.push(format!(r#"{{"role":"assistant","content":null,"tool_calls":[{call}]}}"#));
-        self.messages.last_mut().unwrap().todo = Some(entry);
-        self.push(format!(r#"{{"role":"tool","tool_call_id":"c{n:08}","content":"ok"}}"#));
+        self.todo_message(n, &entry, &arguments);
     }
 
     fn edit(&mut self, at: usize) {
@@ -267,44 +229,25 @@ impl Agent {
         let rule = format!("Rule {n}: changed afterwards.");
         let json = format!(r#"{{"content": {}, "role":"\u0075ser","weight":1.50}}"#, quoted(&rule));
         self.messages[at] = Message { json, rule: Some(rule), todo: None };
+        if self.kind == Kind::Blocks && self.manner.signed == Signed::Bound {
+            // What was signed behind it is void: the client goes on from there.
+            self.back_to(at + 1);
+            self.heard = None;
+        }
     }
 
-    fn positions(&self, wanted: impl Fn(&Message) -> bool) -> Vec<usize> {
+    pub fn positions(&self, wanted: impl Fn(&Message) -> bool) -> Vec<usize> {
         (0..self.messages.len()).filter(|i| wanted(&self.messages[*i])).collect()
     }
 
     /// The body of a request with these messages. The system prompt holds a clock.
     pub fn body(&self, messages: &[Message], clock: usize) -> Vec<u8> {
-        let (model, array) = match self.kind {
-            Kind::Items => (super::items::MODEL, "input"),
-            Kind::Tools | Kind::Text => ("demo-coder", "messages"),
-            Kind::Blocks => return self.body_of_blocks(messages, clock),
-        };
-        let mut body = format!(
-            r#"{{"model":"{model}", "temperature":0.10,"{array}":[ {{"role":"system","content":"You are agent {}. It is {clock} o'clock."}}"#,
-            self.name
-        );
-        messages.iter().for_each(|message| write!(body, ",\n{}", message.json).unwrap());
-        body.push_str(r#"],"tools":[{"type":"function","function":{"name":"shell"}}],"b":{"z":1e3,"a":[ ]}}"#);
-        body.into_bytes()
+        match self.kind {
+            Kind::Tools | Kind::Text => self.body_of_messages(messages, clock),
+            Kind::Items => self.body_of_items(messages, clock, ""),
+            Kind::Blocks => self.body_of_blocks(messages, clock, ""),
+        }
     }
-}
-
-impl CallSpec {
-    fn small() -> Self {
-        let shape = Shape { form: 1, chars: 40 };
-        Self { tool: 0, arguments: shape.clone(), result: shape, reused: false }
-    }
-}
-
-fn written_call(id: &str, n: usize, spec: &CallSpec) -> String {
-    let tool = TOOLS[spec.tool % TOOLS.len()];
-    let text = prose(n + 1, spec.arguments.chars);
-    if spec.tool % TOOLS.len() == CUSTOM {
-        return format!(r#"{{"id":"{id}","type":"custom","custom":{{"name":"{tool}","input":{}}}}}"#, quoted(&text));
-    }
-    let arguments = quoted(&arguments(n, spec, &text));
-    format!(r#"{{"id":"{id}","type":"function","function":{{"arguments":{arguments},"name":"{tool}"}}}}"#)
 }
 
 /// What a function is given: JSON in several forms, no JSON, nothing.
@@ -337,56 +280,7 @@ pub fn prose(seed: usize, chars: usize) -> String {
     text
 }
 
-fn chars() -> impl Strategy<Value = usize> {
-    prop_oneof![6 => 0_usize..200, 4 => 200_usize..2_500, 2 => 2_500_usize..7_000, 1 => 7_000_usize..25_000]
-}
-
-fn shape() -> impl Strategy<Value = Shape> {
-    (0_usize..12, chars()).prop_map(|(form, chars)| Shape { form, chars })
-}
-
-fn call() -> impl Strategy<Value = CallSpec> {
-    (0_usize..6, shape(), shape(), prop::bool::weighted(0.2)).prop_map(|(tool, arguments, result, reused)| CallSpec {
-        tool,
-        arguments,
-        result,
-        reused,
-    })
-}
-
-fn words() -> impl Strategy<Value = Words> {
-    prop_oneof![
-        4 => Just(Words::Rule),
-        2 => (0_usize..1_500).prop_map(Words::Text),
-        1 => (0_usize..300).prop_map(Words::Picture),
-        1 => (0_usize..300).prop_map(Words::Parts),
-        1 => (3_000_usize..12_000).prop_map(Words::Text),
-    ]
-}
-
-/// Steps that only make a history longer.
-pub fn growth() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        12 => prop::collection::vec(call(), 1..4).prop_map(Step::Tools),
-        3 => words().prop_map(Step::Say),
-        1 => Just(Step::Todo),
-    ]
-}
-
-/// Everything that may happen.
-pub fn anything() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        24 => growth(),
-        1 => words().prop_map(Step::Reminder),
-        2 => Just(Step::Retry),
-        1 => (0_usize..8).prop_map(Step::Peek),
-        1 => (0_usize..8).prop_map(Step::Rewind),
-        1 => (0_usize..4).prop_map(Step::Edit),
-        1 => Just(Step::Switch),
-        1 => (0_usize..64).prop_map(Step::Configure),
-        1 => Just(Step::Restart),
-        1 => Just(Step::Forget),
-        1 => Just(Step::DeleteStore),
-        1 => (1_usize..4).prop_map(Step::LoseWrites),
-    ]
+/// What stands for a medium: base64 that is no picture, of many or few bytes.
+pub fn base64(n: usize) -> String {
+    "iVBORw0K".repeat(1 + n % 5 * 1_000)
 }

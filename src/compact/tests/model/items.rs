@@ -1,8 +1,12 @@
-//! The same agent at OpenAI Responses: what it writes as items.
+//! The agent at OpenAI Responses: what it writes as items, in all families of calls.
 
-use crate::wire::{Conversation, Dialect, Role};
+use serde_json::Value;
 
-use super::history::{Agent, CUSTOM, CallSpec, TOOLS, arguments, prose, quoted};
+use crate::demo::request::{kind, role};
+use crate::wire::Dialect;
+
+use super::history::{Agent, CUSTOM, Message, TOOLS, arguments, base64, prose, quoted};
+use super::steps::CallSpec;
 
 /// The model of agents that speak Responses.
 pub const MODEL: &str = "demo-items";
@@ -16,26 +20,49 @@ pub fn dialect(body: &[u8]) -> Dialect {
     }
 }
 
+/// Whether the model made an item, as part of an answer.
+pub fn is_made(item: &Value) -> bool {
+    match kind(item) {
+        "" | "message" => role(item) == "assistant",
+        "reasoning" | "program" | "mcp_approval_request" | "mcp_list_tools" | "sandbox_note" | "compaction" => true,
+        other => other.ends_with("_call"),
+    }
+}
+
 impl Agent {
-    /// A user message with these texts, and a picture before them if one is asked for.
-    pub fn picture_item(text: &str) -> String {
-        let picture = r#"{"type":"input_image","image_url":"data:image/png;base64,iVBORw0KGgo="}"#;
-        format!(r#"[{picture},{{"type":"input_text","text":{}}}]"#, quoted(text))
+    /// A user message with these texts, and a picture or a file before them.
+    pub fn picture_item(n: usize, text: &str) -> String {
+        let data = base64(n);
+        let medium = match n % 2 {
+            0 => format!(r#"{{"type":"input_image","image_url":"data:image/png;base64,{data}"}}"#),
+            _ => format!(
+                r#"{{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,{data}"}}"#
+            ),
+        };
+        format!(r#"[{medium},{{"type":"input_text","text":{}}}]"#, quoted(text))
     }
 
     pub fn reasoning_item(&mut self) {
         let n = self.next();
         let hidden = "gAAAAABf".repeat(n % 40 + 1);
-        self.push(format!(
-            r#"{{"type":"reasoning","id":"rs_{n}","summary":[],"content":null,"encrypted_content":"{hidden}"}}"#
-        ));
+        let said = match n % 3 {
+            0 => {
+                r#""summary":[{"type":"summary_text","text":"I think."}],"content":[{"type":"reasoning_text","text":"So"}]"#
+            }
+            _ => r#""summary":[],"content":null"#,
+        };
+        self.push(format!(r#"{{"type":"reasoning","id":"rs_{n}",{said},"encrypted_content":"{hidden}"}}"#));
     }
 
     pub fn answer_item(&mut self, text: &str) {
+        self.message_item(text, "final_answer");
+    }
+
+    fn message_item(&mut self, text: &str, phase: &str) {
         let n = self.next();
         let text = quoted(text);
         self.push(format!(
-            r#"{{"id":"msg_{n}","type":"message","role":"assistant","phase":"final","status":"completed","content":[{{"type":"output_text","text":{text},"annotations":[]}}]}}"#
+            r#"{{"id":"msg_{n}","type":"message","role":"assistant","phase":"{phase}","status":"completed","content":[{{"type":"output_text","text":{text},"annotations":[]}}]}}"#
         ));
     }
 
@@ -44,7 +71,7 @@ impl Agent {
         let runs = specs.first().map_or(0, |spec| spec.arguments.form % 3);
         (0..runs).for_each(|_| self.reasoning_item());
         if runs == 2 {
-            self.answer_item("I look.");
+            self.message_item("I look.", "commentary");
         }
         let mut outputs = Vec::new();
         for (k, spec) in specs.iter().enumerate() {
@@ -56,50 +83,156 @@ impl Agent {
         }
         outputs.into_iter().for_each(|output| self.push(output));
     }
+
+    /// What the provider's own tools did, what sets the model's tools, what only some servers know; then an answer.
+    pub fn hosted_items(&mut self, which: usize) {
+        let n = self.next();
+        match which % 7 {
+            0 => self.push(format!(
+                r#"{{"type":"additional_tools","role":"developer","tools":[{{"type":"function","name":"added_{n}","parameters":{{}} }}]}}"#
+            )),
+            1 => self.push(format!(r#"{{"type":"configuration_update","settings":{{"n":{n}}}}}"#)),
+            4 => self.push(format!(
+                r#"{{"type":"mcp_list_tools","id":"mcpl_{n}","server_label":"s","tools":[{{"name":"find","input_schema":{{}} }}]}}"#
+            )),
+            _ => {}
+        }
+        self.reasoning_item();
+        match which % 7 {
+            2 => self.push(format!(
+                r#"{{"type":"web_search_call","id":"ws_{n}","status":"completed","action":{{"type":"search","query":"q {n}"}}}}"#
+            )),
+            3 => {
+                let picture = base64(n);
+                self.push(format!(
+                    r#"{{"type":"code_interpreter_call","id":"ci_{n}","code":"1","container_id":"c","outputs":[{{"type":"logs","logs":{}}}],"status":"completed"}}"#,
+                    quoted(&prose(n, n % 7 * 300))
+                ));
+                self.push(format!(r#"{{"type":"image_generation_call","id":"ig_{n}","status":"completed","result":"{picture}"}}"#));
+            }
+            4 => self.approved(n),
+            5 => self.push(format!(r#"{{"type":"sandbox_note","id":"sn_{n}","seal":{{"b":1.0,"a":[ ]}}}}"#)),
+            6 => self.push(format!(
+                r#"{{"type":"file_search_call","id":"fs_{n}","queries":["q"],"results":[{{"text":{}}}],"status":"completed"}}"#,
+                quoted(&prose(n, n % 9 * 200))
+            )),
+            _ => {}
+        }
+        self.answer_item(&prose(n + 1, 90));
+    }
+
+    /// A call of a server's that the user has to approve first (R2).
+    fn approved(&mut self, n: usize) {
+        let given = quoted(&format!(r#"{{"q":{}}}"#, quoted(&prose(n, 120))));
+        self.push(format!(
+            r#"{{"type":"mcp_approval_request","id":"mcpr_{n}","server_label":"s","name":"find","arguments":{given}}}"#
+        ));
+        self.push(format!(r#"{{"type":"mcp_approval_response","approval_request_id":"mcpr_{n}","approve":true}}"#));
+        self.reasoning_item();
+        let said = quoted(&prose(n + 3, n % 11 * 700));
+        self.push(format!(
+            r#"{{"type":"mcp_call","id":"mcp_{n}","approval_request_id":"mcpr_{n}","server_label":"s","name":"find","arguments":{given},"output":{said}}}"#
+        ));
+    }
+
+    /// The provider has compacted what precedes (R10).
+    pub fn compaction_item(&mut self) {
+        let n = self.next();
+        let hidden = "gAAAAABc".repeat(n % 60 + 1);
+        self.push(format!(r#"{{"type":"compaction","id":"cmp_{n}","encrypted_content":"{hidden}"}}"#));
+        self.answer_item(&prose(n, 50));
+    }
+
+    pub fn todo_items(&mut self, n: usize, entry: &str, arguments: &str) {
+        let arguments = quoted(arguments);
+        self.push(format!(
+            r#"{{"type":"function_call","call_id":"c{n:08}","name":"todo_write","arguments":{arguments}}}"#
+        ));
+        self.messages.last_mut().unwrap().todo = Some(entry.to_owned());
+        self.push(format!(r#"{{"type":"function_call_output","call_id":"c{n:08}","output":"ok"}}"#));
+    }
+
+    /// The history so far as what the provider holds, and what is new (R8).
+    pub fn increment(&self) -> (&[Message], &[Message]) {
+        let made = self.positions(|message| is_made(&serde_json::from_str(&message.json).unwrap()));
+        self.messages.split_at(made.last().map_or(0, |last| last + 1))
+    }
+
+    /// The body of a request; `members`: what it says before its input. A single text may be the whole input (R17).
+    pub fn body_of_items(&self, messages: &[Message], clock: usize, members: &str) -> Vec<u8> {
+        let output = self.manner.output.map_or_else(String::new, |tokens| format!(r#""max_output_tokens": {tokens},"#));
+        let prompt = format!("You are agent {}. It is {clock} o'clock.", self.name);
+        let first = messages.first().and_then(|message| message.rule.as_ref());
+        let input = match first.filter(|_| messages.len() == 1 && clock % 2 == 1) {
+            Some(rule) => format!(r#""instructions":"{prompt}","input": {}"#, quoted(rule)),
+            None => {
+                let items: String = messages.iter().map(|message| format!(",\n{}", message.json)).collect();
+                format!(r#""input":[ {{"role":"system","content":"{prompt}"}}{items}]"#)
+            }
+        };
+        let rest = r#""tools":[{"type":"function","name":"shell","parameters":{}}],"b":{"z":1e3,"a":[ ]}"#;
+        format!(r#"{{"model":"{MODEL}", "store":false,"temperature":0.10,{output}{members}{input},{rest}}}"#)
+            .into_bytes()
+    }
 }
 
 /// A call of one of the families, and its output.
 fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
     let tool = TOOLS[spec.tool % TOOLS.len()];
     let given = prose(n + 1, spec.arguments.chars);
-    let (first, second) = (prose(n, spec.result.chars / 2), prose(n + 7, spec.result.chars / 2));
-    let said = match spec.result.form % 4 {
-        0 => format!(
-            r#"[{{"type":"input_text","text":{}}},{{"type":"input_text","text":{}}}]"#,
-            quoted(&first),
-            quoted(&second)
-        ),
-        _ => quoted(&prose(n + 3, spec.result.chars)),
+    let said = said(n, spec);
+    let call = |kind: &str, prefix: &str, rest: &str| {
+        format!(r#"{{"type":"{kind}","id":"{prefix}_{n}","call_id":"{id}",{rest}}}"#)
     };
     let output = |family: &str, said: &str| {
         format!(r#"{{"type":"{family}_output","call_id":"{id}","output":{said},"weight":1.50}}"#)
     };
-    match (spec.tool % TOOLS.len(), spec.arguments.form % 4) {
+    let quoted_given = quoted(&given);
+    match (spec.tool % TOOLS.len(), spec.family) {
         (CUSTOM, _) => {
-            let call =
-                format!(r#"{{"type":"custom_tool_call","call_id":"{id}","name":"{tool}","input":{}}}"#, quoted(&given));
-            (call, output("custom_tool_call", &said))
+            let rest = format!(r#""name":"{tool}","input":{quoted_given}"#);
+            (call("custom_tool_call", "ctc", &rest), output("custom_tool_call", &said))
         }
+        // Codex answers it as if it were a function.
+        (_, family @ (0 | 1)) => {
+            let rest = format!(
+                r#""action":{{"type":"exec","command":["sh","-c",{quoted_given}],"env":{{}} }},"status":"completed""#
+            );
+            let answers = if family == 0 { "local_shell_call" } else { "function_call" };
+            (call("local_shell_call", "lsh", &rest), output(answers, &quoted(&prose(n + 3, spec.result.chars))))
+        }
+        (_, 2 | 3) => {
+            let rest = format!(r#""action":{{"commands":[ {quoted_given}],"timeout_ms":null}}"#);
+            (call("shell_call", "sh", &rest), output("shell_call", &streams(n, spec)))
+        }
+        (_, 4) => {
+            let rest = format!(
+                r#""status":"completed","operation":{{"type":"update_file","path":"f{n}.rs","diff":{quoted_given}}}"#
+            );
+            let said = quoted(&prose(n + 3, spec.result.chars));
+            let answer = format!(
+                r#"{{"type":"apply_patch_call_output","call_id":"{id}","status":"completed","output":{said}}}"#
+            );
+            (call("apply_patch_call", "apc", &rest), answer)
+        }
+        (_, 5) => computer(id, n),
         // What it finds stays, whatever stands for the items around it.
-        (0, 2) => {
-            let call = format!(
-                r#"{{"type":"tool_search_call","id":"tsc_{n}","call_id":"{id}","arguments":{{"query":{} }}}}"#,
-                quoted(&prose(n, spec.arguments.chars % 90))
-            );
+        (_, 6) => {
+            let rest = format!(r#""arguments":{{"query":{} }}"#, quoted(&prose(n, spec.arguments.chars % 90)));
             let found = format!(r#"[{{"type":"function","name":"found_{n}","parameters":{{}} }}]"#);
-            (call, format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#))
+            let answer = format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#);
+            (call("tool_search_call", "tsc", &rest), answer)
         }
-        (0, 3) => {
-            let call = format!(
-                r#"{{"type":"shell_call","call_id":"{id}","action":{{"commands":[ {}],"timeout_ms":null}}}}"#,
-                quoted(&given)
-            );
-            let said = format!(
-                r#"[{{"stdout":{},"stderr":{},"outcome":{{"type":"exit","exit_code":0}}}}]"#,
-                quoted(&first),
-                quoted(&second)
-            );
-            (call, output("shell_call", &said))
+        (_, 7) => {
+            let rest = format!(r#""code":{quoted_given},"fingerprint":"fp{n}==""#);
+            let said = quoted(&prose(n + 3, spec.result.chars));
+            let answer =
+                format!(r#"{{"type":"program_output","call_id":"{id}","result":{said},"status":"completed"}}"#);
+            (call("program", "prog", &rest), answer)
+        }
+        (_, 8) => {
+            let rest = format!(r#""payload":{{"text":{quoted_given},"n":1.0}}"#);
+            (call("teleport_call", "tp", &rest), output("teleport_call", &said))
         }
         _ => {
             let arguments = quoted(&arguments(n, spec, &given));
@@ -111,37 +244,36 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
     }
 }
 
-/// R1, R2, R4 of what is sent for `raw`, whose first `upto` items a head stands for.
-pub fn valid(raw: &Conversation<'_>, out: &Conversation<'_>, upto: usize) {
-    let mut open: Vec<&str> = Vec::new();
-    for item in &out.items {
-        open.extend(item.facts.calls.iter().map(|call| call.id.as_str()));
-        for id in &item.facts.results {
-            let at = open.iter().rposition(|open| open == id);
-            open.remove(at.expect("an output without its call"));
+/// An output: a string, texts, or texts and a picture.
+fn said(n: usize, spec: &CallSpec) -> String {
+    let text = |seed: usize, chars: usize| format!(r#"{{"type":"input_text","text":{}}}"#, quoted(&prose(seed, chars)));
+    let half = spec.result.chars / 2;
+    match spec.result.form % 5 {
+        0 => format!("[{},{}]", text(n, half), text(n + 7, half)),
+        1 => {
+            let picture = format!(r#"{{"type":"input_image","image_url":"data:image/png;base64,{}"}}"#, base64(n));
+            format!("[{picture}, {}]", text(n + 3, spec.result.chars))
         }
+        _ => quoted(&prose(n + 3, spec.result.chars)),
     }
-    let mut unanswered: Vec<&str> = Vec::new();
-    for item in &raw.items {
-        unanswered.extend(item.facts.calls.iter().map(|call| call.id.as_str()));
-        unanswered.retain(|id| !item.facts.results.iter().any(|result| result == id));
-    }
-    assert!(open.iter().all(|id| unanswered.contains(id)), "calls without outputs: {open:?}");
-    // What the model made behind its reasoning stays behind it.
-    if raw.items.get(upto).is_some_and(|item| item.facts.role == Role::Assistant) {
-        let answer = (0..upto).rev().take_while(|i| raw.items[*i].facts.role == Role::Assistant);
-        let cut = answer.into_iter().any(|i| is_reasoning(raw, i));
-        assert!(!cut, "reasoning was cut from what it produced");
-    }
-    let found = |conversation: &Conversation<'_>| {
-        let outputs = (0..conversation.items.len()).map(|i| conversation.raw(i).to_vec());
-        outputs.filter(|raw| memchr::memmem::find(raw, b"\"tool_search_").is_some()).collect::<Vec<_>>()
-    };
-    assert_eq!(found(raw), found(out), "what a search found is gone");
-    let last = out.items.len() - 1;
-    assert!(!is_reasoning(out, last), "reasoning is the last item");
 }
 
-fn is_reasoning(conversation: &Conversation<'_>, item: usize) -> bool {
-    conversation.raw(item).windows(18).any(|bytes| bytes == br#""type":"reasoning""#)
+/// What the commands of a shell call printed.
+fn streams(n: usize, spec: &CallSpec) -> String {
+    let half = spec.result.chars / 2;
+    let (out, err) = (quoted(&prose(n, half)), quoted(&prose(n + 7, half)));
+    format!(r#"[{{"stdout":{out},"stderr":{err},"outcome":{{"type":"exit","exit_code":0}}}}]"#)
+}
+
+/// A click, and the screen behind it (R20); the check that it raised is acknowledged.
+fn computer(id: &str, n: usize) -> (String, String) {
+    let check = format!(r#"[{{"id":"sc_{n}","code":"malicious","message":"m"}}]"#);
+    let call = format!(
+        r#"{{"type":"computer_call","id":"cu_{n}","call_id":"{id}","action":{{"type":"click","x":{n},"y":2}},"pending_safety_checks":{check},"status":"completed"}}"#
+    );
+    let screen = format!(r#"{{"type":"computer_screenshot","image_url":"data:image/png;base64,{}"}}"#, base64(n));
+    let output = format!(
+        r#"{{"type":"computer_call_output","call_id":"{id}","acknowledged_safety_checks":{check},"output":{screen}}}"#
+    );
+    (call, output)
 }

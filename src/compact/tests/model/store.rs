@@ -15,6 +15,7 @@ pub struct Store {
     activated: HashMap<(Digest, usize), Arc<Checkpoint>>,
     pub texts: HashMap<TextId, String>,
     seen: HashSet<Digest>,
+    condemned: HashSet<Digest>,
     /// How many of the next commits fail.
     pub lost: usize,
 }
@@ -33,7 +34,9 @@ impl Store {
         for (digest, eviction) in batch.evictions {
             self.evictions.entry(digest).or_insert(eviction);
         }
-        if let Some((digest, checkpoint, stage)) = batch.checkpoint {
+        if let Some((digest, checkpoint, stage)) = batch.checkpoint
+            && !self.condemned.contains(&digest)
+        {
             let rows = match stage {
                 Stage::Prepared => &mut self.prepared,
                 Stage::Activated => &mut self.activated,
@@ -56,6 +59,13 @@ impl Store {
             remembered: None,
             incomplete: false,
         }
+    }
+
+    /// The checkpoint at a digest never applies again.
+    pub fn quarantine(&mut self, digest: &Digest) {
+        self.prepared.retain(|(at, _), _| at != digest);
+        self.activated.retain(|(at, _), _| at != digest);
+        self.condemned.insert(*digest);
     }
 
     /// Of what went out the store knows the end, and what is too large to be small.
