@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::wire::canonical::{Spelling, spelt};
 use crate::wire::chain::without;
 use crate::wire::scan::{self, Member, elements, kind, string};
 use crate::wire::splice::{Edit, splice};
@@ -75,6 +76,16 @@ pub(super) fn edited(text: &Bytes, mut edits: Vec<Edit>) -> Bytes {
         Ok(pieces) => pieces.concat().into(),
         Err(_) => text.clone(),
     }
+}
+
+/// What stands in a history in place of arguments that are not [`readable`].
+pub(super) const NO_ARGUMENTS: &str = "{}";
+
+/// Whether a call's arguments may stand in a history: an object whose nesting and keys every reader takes alike.
+/// Servers refuse others, some of them (C6) whenever the history comes again.
+pub(super) fn readable(arguments: &[u8]) -> bool {
+    let object = spelt(arguments.trim_ascii(), &Spelling::DATA).is_ok();
+    object && serde_json::from_slice::<&serde_json::value::RawValue>(arguments).is_ok()
 }
 
 /// JSON is UTF-8: it was checked when it was read.
