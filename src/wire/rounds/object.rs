@@ -92,3 +92,32 @@ pub(super) fn readable(arguments: &[u8]) -> bool {
 pub(super) fn utf8(json: &[u8]) -> String {
     String::from_utf8_lossy(json).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_readers_take_differently_do_not_stand_in_a_history() {
+        let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        for good in ["{}", " {\"a\": [1, null, \"x\"]}\n", r#"{"a":{"b":{}}}"#, &nested(60)] {
+            assert!(readable(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "1",
+            "\"x\"",
+            "{",
+            "{}{}",
+            "{} x",
+            "{'a':1}",
+            r#"{"a":1,"a":2}"#,
+            r#"{"b":{"a":1,"a":2}}"#,
+            &nested(64),
+        ] {
+            assert!(!readable(bad.as_bytes()), "{bad}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::{Form, Offer};
-use super::tests::{Had, Script, expected, run, scripts, styles};
+use super::scripts::{Had, Script, expected, run, scripts, styles};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
 use crate::wire::{Conversation, Dialect};
