@@ -9,11 +9,11 @@ use compactproxy::demo::request::{Api, ModelRequest};
 use compactproxy::demo::script::{Behaviour, Reply, asks_for_memory, error};
 use compactproxy::demo::window::Limit;
 use compactproxy::store::log::HistoryPage;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::conversation::{begun, extended, items, on, path, says, worked};
 use self::stage::Stage;
-use crate::support::chat::{attempts, send_to, side_calls, whole, words};
+use crate::support::chat::{attempts, side_calls, words};
 use crate::support::wire::patiently;
 
 const ALL: [Api; 3] = [Api::Chat, Api::Responses, Api::Messages];
