@@ -17,7 +17,7 @@ use compactproxy::store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::table::{Ids, Meets, Row, rows};
+use self::table::{Ids, Meets, Row, no_objects, rows};
 use crate::mcp::{called, message};
 use crate::support::chat::{attempts, ids, parsed, words};
 use crate::support::dialects::{ALL, Chat, Dialect};
@@ -27,8 +27,8 @@ use crate::support::wire::patiently;
 
 const SECRET: &str = "the vault opens at seven";
 const PAGE: usize = 1_000;
-/// Calls of one turn: fewer than what a message may have (C8).
-const BATCH: usize = 100;
+/// Calls of one answer: fewer than what a message may have (C8).
+const BATCH: usize = 70;
 
 type Said = Arc<Mutex<Vec<(Row, String)>>>;
 
@@ -163,18 +163,19 @@ fn judge(by: &str, row: &Row, text: &str, failed: bool) {
 
 #[tokio::test]
 async fn hostile_arguments_of_a_model_meet_with_an_error_or_nothing() {
-    for dialect in ALL {
-        for stream in [true, false] {
-            let house = House::new(dialect, "tenant").await;
-            let (foreign, session) = house.victim("victim").await;
-            let body = house.body("something else", "nothing to see", stream);
-            house.dialect.had(house.served.proxy_addr, "attacker", &body).await;
-            let rows = rows(&Ids { own: house.removed(), foreign, session });
-            let said = house.attacked("attacker", &body, rows.clone()).await;
-            assert_eq!(said.len(), rows.len());
-            for (row, text) in said {
-                judge(&format!("{dialect:?} {stream}"), &row, &text, text.starts_with("Error: "));
-            }
+    let cells = ALL.into_iter().flat_map(|dialect| [true, false].map(|stream| (dialect, stream)));
+    for (cell, (dialect, stream)) in cells.enumerate() {
+        let house = House::new(dialect, "tenant").await;
+        let (foreign, session) = house.victim("victim").await;
+        let body = house.body("something else", "nothing to see", stream);
+        house.dialect.had(house.served.proxy_addr, "attacker", &body).await;
+        let ids = Ids { own: house.removed(), foreign, session };
+        // How arguments are written is each dialect's own; what they say is not.
+        let rows: Vec<Row> = rows(&ids).into_iter().skip(cell).step_by(6).chain(no_objects(&ids)).collect();
+        let said = house.attacked("attacker", &body, rows.clone()).await;
+        assert_eq!(said.len(), rows.len());
+        for (row, text) in said {
+            judge(&format!("{dialect:?} {stream}"), &row, &text, text.starts_with("Error: "));
         }
     }
 }
@@ -231,12 +232,14 @@ fn member(arguments: &str) -> String {
 
 #[tokio::test]
 async fn hostile_arguments_over_mcp_meet_with_an_error_or_nothing() {
-    for dialect in ALL {
+    // With either header for a credential; there are no dialects.
+    for (half, dialect) in [ALL[0], ALL[2]].into_iter().enumerate() {
         let house = House::new(dialect, "tenant").await;
         let (foreign, session) = house.victim("victim").await;
         house.dialect.had(house.served.proxy_addr, "attacker", &house.body("else", "nothing to see", false)).await;
         let (name, value) = dialect.credential("attacker");
-        for row in rows(&Ids { own: house.removed(), foreign, session }) {
+        let ids = Ids { own: house.removed(), foreign, session };
+        for row in rows(&ids).into_iter().skip(half).step_by(2).chain(no_objects(&ids)) {
             let (tool, arguments) = (json!(row.tool), member(&row.arguments));
             let call = format!(
                 r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":{tool},"arguments":{arguments}}}}}"#

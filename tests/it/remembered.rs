@@ -12,7 +12,7 @@ use compactproxy::store::log::HistoryPage;
 use serde_json::json;
 
 use self::conversation::{begun, extended, items, on, path, says, worked};
-use self::stage::Stage;
+use self::stage::{Stage, served};
 use crate::support::chat::{attempts, side_calls, words};
 use crate::support::wire::patiently;
 

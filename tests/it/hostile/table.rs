@@ -103,7 +103,7 @@ fn nested(depth: usize) -> String {
     format!("{}{}", "[".repeat(depth), "]".repeat(depth))
 }
 
-/// All of it, in an order that keeps calls of one kind together.
+/// What any caller may send, calls of one kind together; [`no_objects`] aside.
 pub fn rows(ids: &Ids) -> Vec<Row> {
     let mut rows = Vec::new();
     for path in spellings("MEMORY.md").iter().chain(&spellings("memory/2026-11-30.md")) {
@@ -120,7 +120,6 @@ pub fn rows(ids: &Ids) -> Vec<Row> {
     rows.extend(guesses(ids));
     rows.extend(kinds(ids));
     rows.extend(searches(ids));
-    rows.extend(no_objects(ids));
     rows
 }
 
@@ -237,7 +236,7 @@ fn searches(ids: &Ids) -> Vec<Row> {
 }
 
 /// What is no JSON, no object, or none that a parser should follow to its bottom.
-fn no_objects(ids: &Ids) -> Vec<Row> {
+pub fn no_objects(ids: &Ids) -> Vec<Row> {
     let own = &ids.own;
     let mut rows: Vec<Row> = [
         "",

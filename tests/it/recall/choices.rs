@@ -75,7 +75,8 @@ fn choices(dialect: &dyn Dialect) -> Vec<Choice> {
 /// The tools of a request as bytes, and whether the proxy's are among them.
 fn tools(exchange: &Exchange) -> (String, bool) {
     let text = String::from_utf8(exchange.body.to_vec()).unwrap();
-    let tools = &text[text.find("\"tools\":[").unwrap() + 8..];
+    // Behind those that a choice allows.
+    let tools = &text[text.rfind("\"tools\":[").unwrap() + 8..];
     let mut parsed = serde_json::Deserializer::from_str(tools).into_iter::<Value>();
     let whole = parsed.next().unwrap().unwrap();
     (tools[..parsed.byte_offset()].to_owned(), whole.as_array().unwrap().len() > 1)

@@ -79,7 +79,7 @@ impl Stage {
     }
 }
 
-fn served(provider: &Provider, folder: &TempDir, sections: &str) -> (Arc<Store>, Served) {
+pub fn served(provider: &Provider, folder: &TempDir, sections: &str) -> (Arc<Store>, Served) {
     let mut config = parsed(&provider.base_url(), sections);
     config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
     let store = open(&config.state.url);
