@@ -19,10 +19,10 @@ use tempfile::TempDir;
 
 use self::table::{Ids, Meets, Row, no_objects, rows};
 use crate::mcp::{called, message};
-use crate::support::chat::{attempts, ids, parsed, words};
+use crate::support::chat::{attempts, ids, pair, parsed, words};
 use crate::support::dialects::{ALL, Chat, Dialect};
 use crate::support::proxy::{Served, open};
-use crate::support::recall::{EVICTION, clients, result, says};
+use crate::support::recall::{EVICTION, clients, result, says, scripted, sections, step};
 use crate::support::wire::patiently;
 
 const SECRET: &str = "the vault opens at seven";
@@ -64,6 +64,16 @@ fn called_as(round: usize, n: usize) -> String {
     format!("own_{round}_{n}")
 }
 
+/// A conversation whose result, with `hidden` in it, is too long to stay.
+fn conversation(dialect: &dyn Dialect, (name, hidden): (&str, &str), stream: bool) -> Value {
+    let call = ToolCall { id: "call_0".to_owned(), name: "execute".to_owned(), arguments: "{}".to_owned() };
+    let mut items = vec![dialect.user(&format!("Work on {name}."))];
+    items.extend(dialect.said("", &[call]));
+    let long = format!("{}\n{hidden}\n{}", words(1, 500), words(2, 500));
+    items.extend(dialect.results(&[("call_0", &[long])]));
+    dialect.request(items, stream)
+}
+
 /// A proxy with a victim and an attacker, both with a credential of their own, and the attacker's model.
 struct House {
     dialect: &'static dyn Dialect,
@@ -98,14 +108,9 @@ impl House {
         Self { dialect, provider, attack, proxy, served, store, _state: state }
     }
 
-    /// A conversation whose result, with `hidden` in it, is too long to stay.
+    /// As [`conversation`].
     fn body(&self, name: &str, hidden: &str, stream: bool) -> Value {
-        let call = ToolCall { id: "call_0".to_owned(), name: "execute".to_owned(), arguments: "{}".to_owned() };
-        let mut items = vec![self.dialect.user(&format!("Work on {name}."))];
-        items.extend(self.dialect.said("", &[call]));
-        let long = format!("{}\n{hidden}\n{}", words(1, 500), words(2, 500));
-        items.extend(self.dialect.results(&[("call_0", &[long])]));
-        self.dialect.request(items, stream)
+        conversation(self.dialect, (name, hidden), stream)
     }
 
     async fn mcp(&self, key: &str, tool: &str, arguments: Value) -> (String, bool) {
@@ -180,44 +185,32 @@ async fn hostile_arguments_of_a_model_meet_with_an_error_or_nothing() {
     }
 }
 
+/// A model that calls this beside a tool of the client's, and then no more.
+fn calling_both(arguments: &str) -> Settings {
+    let own = ToolCall { id: "own_1".to_owned(), name: "read_evicted".to_owned(), arguments: arguments.to_owned() };
+    let steps = vec![step(move |_| says("", vec![own.clone(), clients(7)]))];
+    let rules = Rules { arguments: Arguments::Parsed, ..Rules::default() };
+    Settings { rules, ..scripted(steps) }
+}
+
 /// Beside a call of the client's, in a history that the client holds, they do no harm either.
 #[tokio::test]
 async fn hostile_arguments_beside_a_call_of_the_clients_hurt_no_later_turn() {
+    let deep = format!("{{\"id\":{}{}}}", "[".repeat(90), "]".repeat(90));
     for dialect in ALL {
-        for stream in [true, false] {
-            let house = House::new(dialect, "tenant").await;
-            let body = house.body("both", "nothing to see", stream);
-            for (n, arguments) in
-                ["{", r#"{"id":1,"id":2}"#, "[]", &format!("{{\"id\":{}{}}}", "[".repeat(90), "]".repeat(90))]
-                    .into_iter()
-                    .enumerate()
-            {
-                let own = ToolCall {
-                    id: format!("own_{n}"),
-                    name: "read_evicted".to_owned(),
-                    arguments: arguments.to_owned(),
-                };
-                let Reply::Say(both) = says("", vec![own, clients(7)]) else { unreachable!() };
-                let mut turn = Some(both);
-                let say = move || turn.take().unwrap_or_else(|| Answer::text("Done."));
-                let once = Mutex::new(say);
-                let provider = Provider::start(Settings {
-                    behaviour: Behaviour::new(move |_| Reply::Say(once.lock().unwrap()())),
-                    rules: Rules { arguments: Arguments::Parsed, ..Rules::default() },
-                    ..Settings::default()
-                });
-                let provider = provider.await.unwrap();
-                let sections = format!("{EVICTION}[tools]\ninject = \"always\"\npage_chars = {PAGE}\n");
-                let served = crate::support::proxy::start(parsed(&provider.base_url(), &sections));
-                let had = dialect.had(served.proxy_addr, "k", &body).await;
-                assert_eq!((had.calls.len(), had.waits), (1, true), "{dialect:?} {arguments}");
-                let next = dialect.went_on(&body, &had);
-                assert_eq!(dialect.had(served.proxy_addr, "k", &next).await.text, "Done.");
-                let last = attempts(&provider).pop().unwrap();
-                let calls = dialect.called(&last.json(), 1);
-                assert_eq!(calls, ["execute", "read_evicted", "execute"], "{dialect:?} {arguments}");
-                assert_eq!(provider.violations(), []);
-            }
+        for (stream, arguments) in
+            [(true, "{"), (false, "{"), (true, r#"{"id":1,"id":2}"#), (true, "[]"), (true, &deep), (false, &deep)]
+        {
+            let (provider, proxy) = pair(calling_both(arguments), &sections("inject = \"always\"\n")).await;
+            let body = conversation(dialect, ("both", "nothing to see"), stream);
+            let had = dialect.had(proxy.proxy_addr, "k", &body).await;
+            assert_eq!((had.calls.len(), had.waits), (1, true), "{dialect:?} {arguments}");
+            let next = dialect.went_on(&body, &had);
+            assert_eq!(dialect.had(proxy.proxy_addr, "k", &next).await.text, "Done.");
+            let last = attempts(&provider).pop().unwrap();
+            let calls = dialect.called(&last.json(), 1);
+            assert_eq!(calls, ["execute", "read_evicted", "execute"], "{dialect:?} {arguments}");
+            assert_eq!(provider.violations(), []);
         }
     }
 }

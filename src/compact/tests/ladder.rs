@@ -119,7 +119,8 @@ fn what_the_model_looked_up_is_shortened_last_and_only_as_far_as_it_must_be() {
     let all = with(&chat, &Known::default(), |situation| situation.load().tokens);
     let (first, second, third, shell) = (5, 7, 9, 11);
     assert_eq!(edited(1, all - 100), [shell], "never for the target alone");
-    for (limit, pages) in [(all / 2, vec![]), (all / 3, vec![first]), (all / 6, vec![first, second, third])] {
+    for (limit, pages) in [(60, vec![]), (45, vec![first]), (16, vec![first, second, third])] {
+        let limit = all * limit / 100;
         let edited = edited(1, limit);
         let of_pages: Vec<usize> =
             edited.iter().copied().filter(|item| [first, second, third].contains(item)).collect();

@@ -80,7 +80,7 @@ impl Way {
         let messages = !matches!(self, Self::Eviction | Self::Truncation | Self::Pruning);
         match self {
             Self::Chain => Sizes { steps: 12, long: (2_200, 3_500), messages },
-            Self::Everything => Sizes { steps: 8, long: (2_200, 3_500), messages },
+            Self::Everything => Sizes { steps: 6, long: (2_200, 3_500), messages },
             _ => Sizes { steps: 5, long: (2_200, 4_000), messages },
         }
     }
