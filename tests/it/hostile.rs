@@ -5,6 +5,7 @@ mod table;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::provider::{Provider, Settings};
@@ -16,6 +17,7 @@ use compactproxy::proxy::reading::{Reading, Shares};
 use compactproxy::store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use self::table::{Ids, Meets, Row, no_objects, rows};
 use crate::mcp::{called, message};
@@ -29,6 +31,8 @@ const SECRET: &str = "the vault opens at seven";
 const PAGE: usize = 1_000;
 /// Calls of one answer: fewer than what a message may have (C8).
 const BATCH: usize = 70;
+/// A turn of so many calls that takes longer does not end.
+const TURN: Duration = Duration::from_secs(600);
 
 type Said = Arc<Mutex<Vec<(Row, String)>>>;
 
@@ -139,12 +143,13 @@ impl House {
         let said = Said::default();
         let batches = rows.chunks(BATCH).map(<[Row]>::to_vec).collect();
         *self.attack.lock().unwrap() = Attack { batches, said: Arc::clone(&said), ..Attack::default() };
-        let had = patiently("a turn", self.dialect.had(self.served.proxy_addr, key, body)).await;
+        let had = timeout(TURN, self.dialect.had(self.served.proxy_addr, key, body)).await.expect("a turn ends");
         assert_eq!((had.text.as_str(), had.calls.len(), had.waits), ("Done.", 0, false));
         // What was hidden comes back with every later turn, and hurts none.
         let rounds = attempts(&self.provider).len();
         let next = self.dialect.went_on(body, &had);
-        let more = patiently("the next turn", self.dialect.had(self.served.proxy_addr, key, &next)).await;
+        let more =
+            timeout(TURN, self.dialect.had(self.served.proxy_addr, key, &next)).await.expect("the next turn ends");
         assert_eq!(more.text, "Done.");
         let sent = attempts(&self.provider);
         assert_eq!(sent.len(), rounds + 1);
