@@ -58,8 +58,3 @@ async fn what_recovery_took_out_is_found() {
 async fn what_three_compactions_took_out_is_found() {
     all_found(Way::Chain).await;
 }
-
-#[tokio::test]
-async fn what_all_of_it_took_out_of_one_conversation_is_found() {
-    all_found(Way::Everything).await;
-}

@@ -114,15 +114,10 @@ pub async fn run(dialect: &dyn Dialect, way: Way, seed: u64) -> Found {
     let mut stand = Stand::new(dialect, way, &mut dice).await;
     let history = History::generated(dialect, seed, way.sizes());
     let stream = seed.is_multiple_of(2);
-    let (mut compactions, mut done) = (0, Vec::new());
+    let mut compactions = 0;
     for count in &history.asked {
         let (actions, _) = stand.turn(&history.body(dialect, *count, stream)).await;
         compactions += usize::from(actions.iter().any(|action| action == "summarized" || action == "folded"));
-        println!("{dialect:?} {way:?} {seed} {count}: {actions:?}");
-        done.extend(actions);
-    }
-    for deed in way.deeds() {
-        assert!(done.iter().any(|action| deed.contains(&action.as_str())), "{dialect:?} {seed}: {deed:?}: {done:?}");
     }
     assert!(way != Way::Chain || compactions >= 3, "{dialect:?} {seed}: {compactions} compactions");
     let body = history.body(dialect, *history.asked.last().unwrap(), stream);

@@ -19,9 +19,6 @@ pub enum Channel {
     Url,
 }
 
-/// Most calls of the scripted model in one answer.
-const AT_ONCE: usize = 2;
-
 pub type Text = Result<String, String>;
 
 impl Stand<'_> {
@@ -34,17 +31,11 @@ impl Stand<'_> {
         }
     }
 
-    /// The model looks for these marks by pattern: those that it does not find. It asks for no more at once than a small
-    /// window holds beside the rest.
+    /// The model looks for these marks by pattern: those that it does not find.
     pub async fn by_pattern(&self, body: &Value, id: &str, marks: &[String]) -> Result<Vec<String>, String> {
-        let mut missing = Vec::new();
-        for marks in marks.chunks(AT_ONCE) {
-            missing.extend(self.by_patterns(body, id, marks).await?);
+        if marks.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(missing)
-    }
-
-    async fn by_patterns(&self, body: &Value, id: &str, marks: &[String]) -> Result<Vec<String>, String> {
         let wanted = Wanted::Marks { id: id.to_owned(), marks: marks.to_vec(), found: None };
         match self.hunted(body, wanted).await {
             Wanted::Marks { found: Some(found), .. } => {

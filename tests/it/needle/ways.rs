@@ -13,8 +13,6 @@ pub enum Way {
     Recovery,
     /// Three compactions, one after the other.
     Chain = 6,
-    /// All of it in one conversation: results evicted, arguments truncated, an overflow recovered, a prefix summarized.
-    Everything,
 }
 
 const WINDOW: u64 = 8_000;
@@ -39,8 +37,6 @@ impl Way {
             Self::Pruning => format!("{never}{pruning}"),
             Self::Summary | Self::Chain => format!("{never}{window}"),
             Self::Recovery => format!("{never}[compaction]\n"),
-            // What the window is the proxy learns from the overflow.
-            Self::Everything => format!("{small}{truncating}[compaction]\n"),
         }
     }
 
@@ -55,7 +51,7 @@ impl Way {
     /// Conversations of each dialect.
     pub fn cases(self) -> u64 {
         match self {
-            Self::Chain | Self::Everything => 1,
+            Self::Chain => 1,
             _ => 2,
         }
     }
@@ -63,16 +59,8 @@ impl Way {
     /// What the provider takes, where it does not take everything.
     pub fn limit(self) -> Limit {
         match self {
-            Self::Recovery | Self::Everything => Limit::of(WINDOW),
+            Self::Recovery => Limit::of(WINDOW),
             _ => Limit::default(),
-        }
-    }
-
-    /// What has to be done to a conversation on this way, each at least once: one of each row.
-    pub fn deeds(self) -> &'static [&'static [&'static str]] {
-        match self {
-            Self::Everything => &[&["evicted"], &["truncated"], &["recovered"], &["summarized", "folded"]],
-            _ => &[],
         }
     }
 
@@ -80,7 +68,6 @@ impl Way {
         let messages = !matches!(self, Self::Eviction | Self::Truncation | Self::Pruning);
         match self {
             Self::Chain => Sizes { steps: 12, long: (2_200, 3_500), messages },
-            Self::Everything => Sizes { steps: 6, long: (2_200, 3_500), messages },
             _ => Sizes { steps: 5, long: (2_200, 4_000), messages },
         }
     }
