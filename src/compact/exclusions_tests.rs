@@ -87,6 +87,11 @@ fn names_and_prefixes() {
     assert!(excluded("mcp__my__server__read_file", &["read_file"]), "a server's name may hold the separator");
     assert!(excluded("mcp__fs__read__file", &["read__file"]), "and so may a tool's");
     assert!(excluded("mcp__fs__read_file", &["mcp__fs__*"]), "a pattern may name the server");
+    assert!(
+        excluded("compactproxy_read_evicted", NEVER_PRUNED),
+        "the proxy's own, where a client has one of that name"
+    );
+    assert!(excluded("compactproxy_memory_get", NEVER_PRUNED));
     assert!(!excluded("READ_FILE", &["read_file"]));
     assert!(!excluded("read_file_range", &["read_file"]));
     assert!(!excluded("", &SHIPPED));

@@ -10,6 +10,7 @@ use crate::wire::{Role, Sight, SlotKind};
 use super::binding::{self, Binding};
 use super::budget::Window;
 use super::evict::{Preview, clip};
+use super::exclusions::{NEVER_PRUNED, excluded, tool_of};
 use super::head::{self, Source};
 use super::ledger::WHOLE_CHARS;
 use super::pins::Pinned;
@@ -237,14 +238,18 @@ fn untouched(situation: &Situation) -> Option<Rung> {
 }
 
 /// Shortens texts of the tail: head, pointer, tail (P7: never dropped). Results come first, until the target is met;
-/// then the last user message and then the others, only until the request is below the limit.
+/// then the last user message, then the others and last of all what the model looked up, older pages before newer
+/// ones, only until the request is below the limit.
 fn shortened(situation: &Situation, base: Rung, goal: Goal) -> Option<Rung> {
     let known = laid_over(situation, Some(&base));
     let laid = situation.with(&known);
     let excess = |most: u64| situation.uncalibrated(base.tokens.saturating_sub(most));
     let (for_target, for_limit) = (excess(goal.target), excess(goal.limit.saturating_sub(MARGIN)));
     let mut texts = tail_texts(&laid);
-    texts.sort_by_key(|text| (text.turn, std::cmp::Reverse(text.tokens)));
+    texts.sort_by_key(|text| match text.turn {
+        Turn::Pages => (text.turn, text.item as u64),
+        _ => (text.turn, u64::MAX - text.tokens),
+    });
     let mut cuts = Vec::new();
     let mut saved = 0;
     for text in texts {
@@ -267,6 +272,8 @@ enum Turn {
     Results,
     LastUser,
     Users,
+    /// Results of the tools with which the model reads what was put aside: shortened they would be of no use to it.
+    Pages,
 }
 
 /// A text that may be shortened, as the client sent it.
@@ -296,13 +303,16 @@ fn tail_texts(situation: &Situation) -> Vec<Whole> {
         };
         for (slot, at) in found.facts.slots.iter().enumerate() {
             let turn = match at.kind {
-                SlotKind::Result(_) => Some(Turn::Results),
+                SlotKind::Result(result) => Some(match tool_of(conversation, item, result) {
+                    Some(name) if excluded(name, NEVER_PRUNED) => Turn::Pages,
+                    _ => Turn::Results,
+                }),
                 SlotKind::Text => user,
                 _ => None,
             };
             let Some(turn) = turn.filter(|_| !pinned.contains(&(item, slot))) else { continue };
             let Some(text) = conversation.text(item, at) else { continue };
-            if turn != Turn::Results && text.chars().nth(WHOLE_CHARS).is_none() {
+            if matches!(turn, Turn::LastUser | Turn::Users) && text.chars().nth(WHOLE_CHARS).is_none() {
                 continue;
             }
             let standing = estimate::standing(conversation, situation.known, (item, slot));

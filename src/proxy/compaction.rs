@@ -107,11 +107,14 @@ impl Compactor {
         let Some((body, permit)) = overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) else {
             return self.planned(incoming, identity, overlaid, &conversation).await;
         };
+        // What cannot be read with what is added, can be without.
+        let Some(laid) = self.read(incoming.dialect, &body, identity.tenant).await else {
+            return self.planned(incoming, identity, None, &conversation).await;
+        };
         let mut incoming = incoming.clone();
         incoming.permit.push(permit);
         (incoming.body, incoming.overlaid) = (body.clone(), true);
-        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        self.planned(&incoming, identity, overlaid, &conversation).await
+        self.planned(&incoming, identity, overlaid, &laid).await
     }
 
     /// Plans and places.

@@ -21,6 +21,7 @@ use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
+use crate::compact::exclusions::PREFIX;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
@@ -29,8 +30,6 @@ use crate::wire::rounds::{Aside, Offer};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Errand, hosted};
 
-/// Before the name of a tool where the client has one of that name.
-const PREFIX: &str = "compactproxy_";
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
 use self::object::Object;
 use super::conversation::{Conversation, Dialect};
+use super::scan::string;
 use super::splice::Edit;
 
 /// A tool that the proxy offers to the model.
@@ -132,10 +133,11 @@ impl Conversation<'_> {
 
     /// Whether the client wants an answer that calls a tool, whichever: one of its own.
     pub fn demands_a_call(&self) -> bool {
-        let choice = self.fields.members.iter().find(|(key, _)| key.as_ref() == "tool_choice");
+        // Of a member that is there twice, the last one counts.
+        let choice = self.fields.members.iter().rfind(|(key, _)| key.as_ref() == "tool_choice");
         let Some((_, span)) = choice else { return false };
         match self.dialect {
-            Dialect::Chat | Dialect::Responses => self.body.get(span.clone()) == Some(b"\"required\""),
+            Dialect::Chat | Dialect::Responses => string(self.body, span).is_some_and(|choice| choice == "required"),
             Dialect::Messages => {
                 Object::read(self.body, span.start).is_some_and(|choice| choice.string("type") == "any")
             }

@@ -24,6 +24,7 @@ mod errors;
 mod exchanges;
 mod faults;
 mod framing;
+mod hostile;
 mod lifecycle;
 mod mcp;
 mod memory;

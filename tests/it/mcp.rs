@@ -26,7 +26,7 @@ const SECTIONS: &str =
 const KEY: (&str, &str) = ("authorization", "Bearer k");
 
 /// Sends a message as clients of the protocol do, with these headers as well.
-async fn message(addr: SocketAddr, headers: &[(&str, &str)], message: impl Into<Bytes>) -> Answered {
+pub async fn message(addr: SocketAddr, headers: &[(&str, &str)], message: impl Into<Bytes>) -> Answered {
     let accept = [("accept", "application/json, text/event-stream")];
     let headers: Vec<_> = accept.into_iter().chain(headers.iter().copied()).collect();
     whole(send_to(&format!("http://{addr}/_compactproxy/mcp"), &headers, message.into()).await.unwrap()).await
@@ -42,7 +42,7 @@ async fn asked(addr: SocketAddr, headers: &[(&str, &str)], method: &str, params:
 }
 
 /// Calls a tool: its text, and whether it failed.
-async fn called(addr: SocketAddr, headers: &[(&str, &str)], name: &str, arguments: Value) -> (String, bool) {
+pub async fn called(addr: SocketAddr, headers: &[(&str, &str)], name: &str, arguments: Value) -> (String, bool) {
     let answer = asked(addr, headers, "tools/call", json!({"name": name, "arguments": arguments})).await;
     let result = &answer["result"];
     (result["content"][0]["text"].as_str().unwrap().to_owned(), result["isError"].as_bool().unwrap())

@@ -2,6 +2,8 @@
 //! what was hidden is there again on every later request. One matrix for all dialects, streamed or not.
 
 mod apart;
+mod bounds;
+mod choices;
 mod ends;
 mod failures;
 mod histories;

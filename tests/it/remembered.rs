@@ -1,178 +1,24 @@
 //! `[memory] inject`: a new session begins with MEMORY.md, for good, in every dialect.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod conversation;
+mod stage;
 
 use compactproxy::demo::answer::Answer;
-use compactproxy::demo::provider::{Provider, Settings};
+use compactproxy::demo::provider::Settings;
 use compactproxy::demo::request::{Api, ModelRequest};
 use compactproxy::demo::script::{Behaviour, Reply, asks_for_memory, error};
 use compactproxy::demo::window::Limit;
-use compactproxy::memory::MemoryPath;
 use compactproxy::store::log::HistoryPage;
-use compactproxy::store::{Rewrite, Store, Tenant};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
-use crate::support::chat::{Answered, attempts, over, parsed, send_to, side_calls, whole, words};
-use crate::support::proxy::{Served, open};
+use self::conversation::{begun, extended, items, on, path, says, worked};
+use self::stage::{Stage, served};
+use crate::support::chat::{attempts, side_calls, words};
 use crate::support::wire::patiently;
 
 const ALL: [Api; 3] = [Api::Chat, Api::Responses, Api::Messages];
 const INJECT: &str = "[memory]\ninject = true\n[sessions]\n";
 const TABS: &str = "- Ana uses tabs.";
-
-struct Stage {
-    provider: Provider,
-    folder: TempDir,
-    sections: String,
-    store: Arc<Store>,
-    proxy: Served,
-}
-
-impl Stage {
-    async fn new(sections: &str) -> Self {
-        Self::with(Settings::default(), sections).await
-    }
-
-    async fn with(settings: Settings, sections: &str) -> Self {
-        let provider = Provider::start(settings).await.unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let (store, proxy) = served(&provider, &folder, sections);
-        Self { provider, folder, sections: sections.to_owned(), store, proxy }
-    }
-
-    /// The same again after the process has ended, with this configuration.
-    async fn restarted(self, sections: &str) -> Self {
-        self.store.close().await;
-        let (store, proxy) = served(&self.provider, &self.folder, sections);
-        Self { store, proxy, sections: sections.to_owned(), ..self }
-    }
-
-    /// Puts `text` in MEMORY.md of the agent `one` of who has the key `k`.
-    async fn write(&self, text: &str) {
-        self.write_of(("k", "one"), text).await;
-    }
-
-    async fn write_of(&self, (key, agent): (&str, &str), text: &str) {
-        let tenant = self.tenant(key);
-        let file = self.store.memory_file(&tenant, agent, MemoryPath::Curated).await.unwrap();
-        let expected = file.map_or(0, |file| file.version);
-        let rewrite = Rewrite { content: text.to_owned(), expected, merged: Vec::new() };
-        self.store.replace_memory(&tenant, agent, MemoryPath::Curated, rewrite).await.unwrap();
-    }
-
-    fn tenant(&self, key: &str) -> Tenant {
-        let bearer = format!("Bearer {key}");
-        self.store.tenant(&[b"credential", b"up", b"", b"authorization", bearer.as_bytes()])
-    }
-
-    async fn post_as(&self, (key, agent): (&str, &str), path: &str, body: &Value) -> Answered {
-        let url = format!("http://{}/v1/{path}", self.proxy.proxy_addr);
-        let bearer = format!("Bearer {key}");
-        let headers = [("authorization", bearer.as_str()), ("user-agent", agent)];
-        whole(send_to(&url, &headers, body.to_string().into()).await.unwrap()).await
-    }
-
-    /// What the provider got for a body.
-    async fn sent(&self, api: Api, body: &Value) -> String {
-        self.sent_as(("k", "One/1.0"), api, body).await
-    }
-
-    async fn sent_as(&self, who: (&str, &str), api: Api, body: &Value) -> String {
-        let answer = self.post_as(who, path(api), body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        let last = attempts(&self.provider).pop().unwrap();
-        String::from_utf8(last.body.to_vec()).unwrap()
-    }
-}
-
-fn served(provider: &Provider, folder: &TempDir, sections: &str) -> (Arc<Store>, Served) {
-    let mut config = parsed(&provider.base_url(), sections);
-    config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
-    let store = open(&config.state.url);
-    let proxy = over(config, Arc::clone(&store), |proxy| {
-        proxy.compactor.as_mut().unwrap().memories.retry = Duration::ZERO;
-    });
-    (store, proxy)
-}
-
-fn path(api: Api) -> &'static str {
-    match api {
-        Api::Chat => "chat/completions",
-        Api::Responses => "responses",
-        Api::Messages => "messages",
-    }
-}
-
-fn array(api: Api) -> &'static str {
-    if api == Api::Responses { "input" } else { "messages" }
-}
-
-/// A conversation that begins with these words.
-fn begun(api: Api, words: &str) -> Value {
-    let said = json!({"role": "user", "content": words});
-    match api {
-        Api::Chat => {
-            json!({"model": "demo-model", "messages": [{"role": "system", "content": "Be careful."}, said]})
-        }
-        Api::Responses => json!({"model": "demo-model", "instructions": "Be careful.", "input": [said]}),
-        Api::Messages => json!({"model": "demo-model", "max_tokens": 500, "system": "Be careful.", "messages": [said],
-            "tools": [{"name": "execute", "input_schema": {"type": "object"}}]}),
-    }
-}
-
-/// After an answer, and what the user says then.
-fn on(api: Api, body: &Value, words: &str) -> Value {
-    extended(
-        api,
-        body,
-        vec![json!({"role": "assistant", "content": "Done."}), json!({"role": "user", "content": words})],
-    )
-}
-
-/// After a tool's call and its result.
-fn worked(api: Api, body: &Value, (n, result): (usize, &str)) -> Value {
-    let id = format!("call_{n}");
-    let input = json!({"command": "ls"});
-    let function = json!({"name": "execute", "arguments": input.to_string()});
-    let items = match api {
-        Api::Chat => vec![
-            json!({"role": "assistant", "content": null, "tool_calls": [{"id": id, "type": "function", "function": function}]}),
-            json!({"role": "tool", "tool_call_id": id, "content": result}),
-        ],
-        Api::Responses => vec![
-            json!({"type": "function_call", "call_id": id, "name": "execute", "arguments": input.to_string()}),
-            json!({"type": "function_call_output", "call_id": id, "output": result}),
-        ],
-        Api::Messages => vec![
-            json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "execute", "input": input}]}),
-            json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": result}]}),
-        ],
-    };
-    extended(api, body, items)
-}
-
-fn extended(api: Api, body: &Value, items: Vec<Value>) -> Value {
-    let mut body = body.clone();
-    body[array(api)].as_array_mut().unwrap().extend(items);
-    body
-}
-
-/// The conversation in a body, without the bracket that closes it.
-fn items(api: Api, body: &str) -> &str {
-    let start = body.find(&format!("\"{}\":[", array(api))).unwrap();
-    let end = ["],\"model\"", "],\"instructions\""].iter().find_map(|behind| body.rfind(behind));
-    &body[start..end.unwrap()]
-}
-
-/// Whether the body begins with what memory says, once, in front of what the user said.
-fn says(body: &str, fact: &str, words: &str) -> bool {
-    let notices = body.matches("It shows what was noted in earlier conversations").count();
-    let (fact, words) = (body.find(fact), body.find(words));
-    assert!(notices <= 1, "{body}");
-    notices == 1 && fact.is_some() && fact < words
-}
 
 #[tokio::test]
 async fn a_new_session_begins_with_memory_and_keeps_it_for_good() {

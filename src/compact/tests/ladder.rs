@@ -100,3 +100,31 @@ fn an_error_without_numbers_goes_by_the_window_that_is_known() {
     let sizes = Sizes { limit: Some(4_000), ..Sizes::default() };
     assert_eq!(goal(&sizes, 6_000, None, window(2_500)).limit, 4_000 - MARGIN);
 }
+
+/// A page that the model asked for is of no use to it in part: everything else gives way first, then older pages.
+#[test]
+fn what_the_model_looked_up_is_shortened_last_and_only_as_far_as_it_must_be() {
+    let mut messages = vec![user("Fix the build."), user(&words(1, 2_500)), says("ok"), user(&words(2, 2_500))];
+    messages.extend(exchange("c1", "read_evicted", &words(3, 2_000)));
+    messages.extend(exchange("c2", "mcp__compactproxy__read_evicted", &words(4, 3_000)));
+    messages.extend(exchange("c3", "compactproxy_memory_get", &words(5, 2_000)));
+    messages.extend(exchange("c4", "bash", &words(6, 3_000)));
+    let chat = Chat::new(&messages);
+    let edited = |target: u64, limit: u64| -> Vec<usize> {
+        with(&chat, &Known::default(), |situation| {
+            let rung = shortened(situation, untouched(situation).unwrap(), Goal { target, limit }).unwrap();
+            rung.checkpoint.edits.iter().map(|(item, _)| *item).collect()
+        })
+    };
+    let all = with(&chat, &Known::default(), |situation| situation.load().tokens);
+    let (first, second, third, shell) = (5, 7, 9, 11);
+    assert_eq!(edited(1, all - 100), [shell], "never for the target alone");
+    for (limit, pages) in [(60, vec![]), (45, vec![first]), (16, vec![first, second, third])] {
+        let limit = all * limit / 100;
+        let edited = edited(1, limit);
+        let of_pages: Vec<usize> =
+            edited.iter().copied().filter(|item| [first, second, third].contains(item)).collect();
+        assert_eq!(of_pages, pages, "{limit} of {all}: {edited:?}");
+        assert!([1, 3, shell].iter().all(|item| edited.contains(item)), "{edited:?}");
+    }
+}

@@ -160,3 +160,35 @@ impl Scribe {
         answer.await.ok()?.ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::store::secret::InstallationSecret;
+    use crate::wire::{Dialect, Role};
+
+    #[tokio::test]
+    async fn who_does_not_say_what_is_written_holds_the_log_up_no_longer_than_its_bound() {
+        let secret = InstallationSecret::random().unwrap();
+        let shared = Arc::new(StoreShared::new(None, Limits::default(), secret));
+        let ((reader, _unanswered), (writer, mut written)) = (mpsc::channel(1), mpsc::channel(1));
+        let (give, given) = mpsc::channel(1);
+        let scribe = Scribe { shared, reader, writer }.run(given);
+        let json = r#"{"role":"user","content":"said"}"#.into();
+        let message = Message { digest: [1; 32], parent: None, number: 1, role: Role::User, tokens: None, json };
+        let (session, agent, messages) = (SessionId([1; 16]), "agent".into(), vec![message]);
+        let batch = LogBatch { session, agent, dialect: Dialect::Chat, kind: Kind::Sent, messages };
+        let before = Instant::now();
+        let asked = async {
+            give.send(Given::Batch(Tenant([1; 16]), batch)).await.ok().unwrap();
+            let group = timeout(STORED_BOUND * 40, written.recv()).await.unwrap();
+            drop(give);
+            group
+        };
+        let ((), group) = tokio::join!(scribe, asked);
+        assert!(matches!(group, Some(Written::Group(_))), "it is written all the same");
+        assert!(before.elapsed() >= STORED_BOUND);
+    }
+}

@@ -13,7 +13,7 @@ pub(super) use self::offers::{added, appended, array, declared, may_keep, may_of
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
-use super::object::{Object, edited, utf8};
+use super::object::{NO_ARGUMENTS, Object, edited, readable, utf8};
 use super::told::{Told, Written};
 use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
 use crate::wire::writing::quoted;
@@ -211,10 +211,14 @@ impl Splicer {
             let block = Object::read(&raw, 0)?;
             if !self.is_own(&block) {
                 self.show(&block);
-            } else if let Some(call) = own_call(&raw, None) {
-                self.told.hide(utf8(&raw), call);
+                content.push(raw);
+                continue;
             }
-            content.push(raw);
+            let kept = with_readable_input(&raw, &block);
+            if let Some(call) = own_call(&raw, None) {
+                self.told.hide(utf8(&kept), call);
+            }
+            content.push(kept);
         }
         content.retain(|block| !is_blank(block));
         Some(content)
@@ -299,6 +303,12 @@ impl Splicer {
 /// Thinking is what clients leave out, once a turn is over (A13).
 fn is_reasoning(form: &str) -> bool {
     matches!(form, "thinking" | "redacted_thinking")
+}
+
+/// A call as it may stand in a history.
+fn with_readable_input(raw: &Bytes, block: &Object<'_>) -> Bytes {
+    let wrong = block.raw("input").is_none_or(|input| !readable(input));
+    edited(raw, block.set("input", NO_ARGUMENTS).into_iter().filter(|_| wrong).collect())
 }
 
 fn own_call(raw: &[u8], written: Option<String>) -> Option<OwnCall> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::wire::canonical::{Spelling, spelt};
 use crate::wire::chain::without;
 use crate::wire::scan::{self, Member, elements, kind, string};
 use crate::wire::splice::{Edit, splice};
@@ -77,7 +78,50 @@ pub(super) fn edited(text: &Bytes, mut edits: Vec<Edit>) -> Bytes {
     }
 }
 
+/// What stands in a history in place of arguments that are not [`readable`].
+pub(super) const NO_ARGUMENTS: &str = "{}";
+
+/// Whether a call's arguments may stand in a history: an object whose nesting and keys every reader takes alike.
+/// Servers refuse others, some of them (C6) whenever the history comes again.
+pub(super) fn readable(arguments: &[u8]) -> bool {
+    // As deep as a call stands in a message.
+    let within = [br#"{"":[[["#, arguments, b"]]]}"].concat();
+    let is_object = arguments.trim_ascii_start().starts_with(b"{");
+    is_object
+        && spelt(&within, &Spelling::DATA).is_ok()
+        && serde_json::from_slice::<&serde_json::value::RawValue>(arguments).is_ok()
+}
+
 /// JSON is UTF-8: it was checked when it was read.
 pub(super) fn utf8(json: &[u8]) -> String {
     String::from_utf8_lossy(json).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_readers_take_differently_do_not_stand_in_a_history() {
+        let nested = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        for good in ["{}", " {\"a\": [1, null, \"x\"]}\n", r#"{"a":{"b":{}}}"#, &nested(50)] {
+            assert!(readable(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "1",
+            "\"x\"",
+            "{",
+            "{}{}",
+            "{} x",
+            "{'a':1}",
+            r#"{"a":1,"a":2}"#,
+            r#"{"b":{"a":1,"a":2}}"#,
+            &nested(60),
+        ] {
+            assert!(!readable(bad.as_bytes()), "{bad}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
-use super::object::{Object, edited, utf8};
+use super::object::{NO_ARGUMENTS, Object, edited, readable, utf8};
 use super::told::{Told, Written};
 use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
 use crate::wire::scan::elements;
@@ -167,7 +167,8 @@ impl Splicer {
         if self.is_own(&item) {
             let (id, name) = (item.string("call_id").into_owned(), item.string("name").into_owned());
             let arguments = item.string("arguments").into_owned();
-            return self.told.hide(utf8(raw), OwnCall { id, name, arguments });
+            let kept = self.with_readable_arguments(&Bytes::copy_from_slice(raw));
+            return self.told.hide(utf8(&kept), OwnCall { id, name, arguments });
         }
         let form = item.string("type");
         self.told.part(form == "reasoning");
@@ -181,6 +182,13 @@ impl Splicer {
             self.told.answered(&item.string("call_id"));
         }
         texts(&item).iter().for_each(|text| self.told.say(text));
+    }
+
+    /// An item as it may stand in a history.
+    fn with_readable_arguments(&self, raw: &Bytes) -> Bytes {
+        let Some(item) = Object::read(raw, 0).filter(|item| self.is_own(item)) else { return raw.clone() };
+        let wrong = !readable(item.string("arguments").as_bytes());
+        edited(raw, item.set("arguments", quoted(NO_ARGUMENTS)).into_iter().filter(|_| wrong).collect())
     }
 
     /// The event with the next number and with `edits`; as it is where nothing differs.
@@ -251,6 +259,7 @@ impl Splicer {
             return Ending::Answered;
         }
         self.kept = true;
+        output = output.iter().map(|item| self.with_readable_arguments(item)).collect();
         // What the provider does not keep has to be sent whole (R5).
         if response.raw("store") == Some(b"false") {
             let all = output.len();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::{Answer, Ending, Form, Offer};
-use super::tests::{Had, Script, expected, run, scripts, styles};
+use super::scripts::{Had, Script, expected, run, scripts, styles};
 use crate::wire::memo::Memo;
 use crate::wire::splice::splice;
 use crate::wire::{Conversation, Dialect};
@@ -64,8 +64,7 @@ proptest! {
         let run = run(&scripts, form, &style, Vec::new());
         let had = expected(&scripts, &style);
         let Some(aside) = run.asides else {
-            let said_last = !had.calls.is_empty() || !scripts.last().unwrap().texts.concat().trim().is_empty();
-            prop_assert!(run.rounds.is_empty() || !said_last);
+            prop_assert!(run.rounds.is_empty());
             return Ok(());
         };
         let body = history(&had);
@@ -73,11 +72,13 @@ proptest! {
         let edits = read(&memo, &body).put_back(0, &aside).unwrap();
         let whole: Bytes = splice(&body, edits).unwrap().concat().into();
         let text = std::str::from_utf8(&whole).unwrap();
-        // Byte for byte what the provider saw while the rounds ran.
+        // Byte for byte what the provider saw while the rounds ran; but where nothing follows them, the client's message
+        // keeps their text, so that it is not empty.
+        let follows = !had.calls.is_empty() || !scripts.last().unwrap().texts.concat().trim().is_empty();
         let first = br#"{"messages":[{"content":"do","role":"user"}"#.to_vec();
         let again = run.rounds.iter().take(run.rounds.len() - usize::from(run.handed));
         let sent = again.fold(first, |sent, (turn, results)| [&sent, &b","[..], turn, b",", results].concat());
-        prop_assert!(whole.starts_with(&sent), "{} is no beginning of {text}", String::from_utf8_lossy(&sent));
+        prop_assert!(!follows || whole.starts_with(&sent), "{} is no beginning of {text}", String::from_utf8_lossy(&sent));
         let messages: Value = serde_json::from_slice(&whole).unwrap();
         let messages = messages["messages"].as_array().unwrap();
         check(messages);

@@ -9,9 +9,7 @@ use compactproxy::demo::script::{Behaviour, Reply};
 use serde_json::{Value, json};
 
 use super::pages::Reading;
-
-/// Most calls of one round.
-const MOST_CALLS: usize = 60;
+use crate::support::recall::result;
 
 /// What the model is after, and what came of it.
 #[derive(Debug, Default)]
@@ -103,14 +101,4 @@ impl Hunt {
 
 fn called(round: usize, n: usize) -> String {
     format!("hunt_{round}_{n}")
-}
-
-/// The result of a call that the request ends with.
-fn result(request: &ModelRequest, id: &str) -> Option<String> {
-    let of = |value: &Value| ["tool_call_id", "call_id", "tool_use_id"].iter().any(|key| value[*key] == id);
-    let text = |value: &Value| value["output"].as_str().or_else(|| value["content"].as_str()).map(str::to_owned);
-    let items = request.messages().iter().rev().take(1 + MOST_CALLS);
-    let mut values =
-        items.flat_map(|item| std::iter::once(item).chain(item["content"].as_array().into_iter().flatten()));
-    values.find_map(|value| text(value).filter(|_| of(value)))
 }

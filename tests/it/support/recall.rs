@@ -6,7 +6,7 @@ use compactproxy::demo::answer::{Answer, ToolCall};
 use compactproxy::demo::provider::Settings;
 use compactproxy::demo::request::ModelRequest;
 use compactproxy::demo::script::{Behaviour, Reply};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::chat::{ids, words};
 
@@ -56,4 +56,17 @@ pub fn clients(number: usize) -> ToolCall {
 
 pub fn says(text: &str, calls: Vec<ToolCall>) -> Reply {
     Reply::Say(Answer { calls, text: Some(text.to_owned()).filter(|text| !text.is_empty()), ..Answer::default() })
+}
+
+/// Most items that a round's results are.
+const MOST_RESULTS: usize = 128;
+
+/// The result of a call that the request ends with.
+pub fn result(request: &ModelRequest, id: &str) -> Option<String> {
+    let of = |value: &Value| ["tool_call_id", "call_id", "tool_use_id"].iter().any(|key| value[*key] == id);
+    let text = |value: &Value| value["output"].as_str().or_else(|| value["content"].as_str()).map(str::to_owned);
+    let items = request.messages().iter().rev().take(1 + MOST_RESULTS);
+    let mut values =
+        items.flat_map(|item| std::iter::once(item).chain(item["content"].as_array().into_iter().flatten()));
+    values.find_map(|value| text(value).filter(|_| of(value)))
 }

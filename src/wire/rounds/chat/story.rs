@@ -1,9 +1,11 @@
 //! What has come of an answer so far, over all its rounds.
 
 use super::super::{Aside, Ending, Insert, OwnCall, OwnResult, Round};
+use super::chunk::Object;
 use super::results;
-use super::seam::Seam;
+use super::seam::{Seam, edited};
 use super::turn::{Call, Standing, Turn};
+use crate::wire::splice::Edit;
 use bytes::Bytes;
 
 /// An answer in the making.
@@ -32,7 +34,7 @@ struct Done {
 }
 
 /// An own call: the client's own calls before it in its turn, and its element.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Placed {
     before: usize,
     element: String,
@@ -112,21 +114,45 @@ impl Story {
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         let text = self.text.trim();
         let lead = self.text.len() - self.text.trim_start().len();
-        let done = || self.done.iter().zip(results);
-        let end = done().filter(|(done, _)| !done.handed).map(|(done, _)| done.text).max().unwrap_or(0);
-        let rest = self.text.get(end..).unwrap_or_default();
-        // An answer of nothing but hidden rounds would leave an empty message behind them.
-        let nothing_follows = self.calls.is_empty() && rest.trim().is_empty();
-        if self.full || done().len() == 0 || nothing_follows {
+        let mut done: Vec<_> = self.done.iter().zip(results).collect();
+        // What was said beside calls that no longer were run stays in the client's message, without them.
+        let beside = self.turn.has(Standing::Own) && !self.turn.text.trim().is_empty();
+        if beside && done.len() == self.done.len() && self.nothing_follows(&self.done) {
+            done.pop();
+        }
+        if self.full || done.is_empty() {
             return None;
         }
-        let inserts = done().flat_map(|(done, results)| done.inserts(results, done.text.saturating_sub(lead)));
+        let kept = self.done.get(..done.len()).unwrap_or_default();
+        let apart = self.nothing_follows(kept);
+        let inserts = done.into_iter().flat_map(|(done, results)| match apart {
+            // Rounds that have all of the text would leave an empty message behind them: it keeps the text.
+            true => done.silent().inserts(results, 0),
+            false => done.inserts(results, done.text.saturating_sub(lead)),
+        });
         let inserts = inserts.collect();
         Some(Aside { calls: self.calls.clone(), text: blake3::hash(text.as_bytes()).into(), inserts })
+    }
+
+    /// Whether the client has nothing behind these rounds.
+    fn nothing_follows(&self, done: &[Done]) -> bool {
+        let end = done.iter().filter(|done| !done.handed).map(|done| done.text).max().unwrap_or(0);
+        let rest = self.text.get(end..).unwrap_or_default();
+        self.calls.is_empty() && rest.trim().is_empty()
     }
 }
 
 impl Done {
+    /// The same round, as if nothing had been said beside its calls.
+    fn silent(&self) -> Self {
+        let edit = Object::at(&self.turn, &(0..self.turn.len())).and_then(|turn| {
+            let span = turn.get("content")?.clone();
+            Some(Edit { span, with: Bytes::from_static(b"null") })
+        });
+        let turn = edited(&self.turn, edit.into_iter().collect());
+        Self { turn, calls: self.calls.clone(), ..*self }
+    }
+
     fn inserts(&self, of_calls: &[OwnResult], text: usize) -> Vec<Insert> {
         if !self.handed {
             let calls: Vec<OwnCall> = self.calls.iter().map(|placed| placed.call.clone()).collect();

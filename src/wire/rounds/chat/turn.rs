@@ -5,6 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::super::OwnCall;
+use super::super::object::{NO_ARGUMENTS, readable};
 use super::chunk::Object;
 use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
@@ -262,7 +263,11 @@ impl Call {
     pub(super) fn element(&self) -> String {
         let form = self.form.unwrap_or("function");
         let key = if form == "custom" { "input" } else { "arguments" };
-        let given = if self.bare { self.given.clone() } else { quoted(&self.given) };
+        let given = match self.standing {
+            Standing::Own if !readable(self.given.as_bytes()) => NO_ARGUMENTS,
+            _ => &self.given,
+        };
+        let given = if self.bare { given.to_owned() } else { quoted(given) };
         let mut inner = format!(r#""name":{},"{key}":{given}"#, quoted(&self.name));
         let more = |members: &[(String, Bytes)]| -> String {
             members.iter().map(|(key, value)| format!(",{}:{}", quoted(key), lossless(value))).collect()

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::object::{Object, edited};
+use super::super::object::{Object, edited, readable};
 use crate::wire::scan::kind;
 
 /// A block as it began, and what its deltas add: bytes as the provider wrote them, for signatures' sake (A10).
@@ -64,10 +64,7 @@ impl Block {
         };
         for (key, inside) in &self.texts {
             if key == "partial_json" {
-                let given = self.input().filter(|text| {
-                    serde_json::from_str::<serde_json::Value>(text).is_ok_and(|value| value.is_object())
-                });
-                if let Some(given) = given {
+                if let Some(given) = self.input().filter(|text| readable(text.as_bytes())) {
                     set("input", given.into_bytes());
                 }
                 continue;
