@@ -19,6 +19,7 @@ pub mod memo;
 mod openai_chat;
 mod openai_responses;
 pub mod overflow;
+mod passing;
 pub mod plain;
 mod prefixes;
 pub mod reading;
@@ -38,5 +39,4 @@ pub use conversation::{
     Call, Conversation, Dialect, Digest, Facts, Item, Media, Role, Sight, Slot, SlotKind, Standing,
 };
 pub use dialect::{Errand, model_of_path};
-pub use media::carries_media;
-pub use reading::{fields, read, read_known};
+pub use reading::{Glance, glance, read, read_known};
