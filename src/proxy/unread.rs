@@ -20,11 +20,12 @@ use http::request::Parts;
 use http::{HeaderMap, Request};
 
 use super::chains::{Beginning, MAX_SHOWN, Recorder, is_recorded};
-use super::compaction::{Compactor, Seen, UNKNOWN_WINDOW_BYTES};
+use super::compaction::Compactor;
 use super::encoding::Encoding;
 use super::headers::BodyHeaders;
 use super::holding::Held;
 use super::intake::Intake;
+use super::look::{Seen, UNKNOWN_WINDOW_BYTES};
 use super::observe::Watch;
 use super::origin::{self, Incoming};
 use super::outcome::Record;

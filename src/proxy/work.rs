@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::body::SendBody;
 use super::chains::Recorder;
-use super::compaction::UNKNOWN_WINDOW_BYTES;
 use super::headers::{self, BodyHeaders};
 use super::intake::Intake;
 use super::journal::Ticket;
+use super::look::UNKNOWN_WINDOW_BYTES;
 use super::origin::Origin;
 use super::overlay::{Offered, Overlaid, readers};
 use super::second::Overflow;

@@ -1,0 +1,62 @@
+//! What is kept of a request that goes out: what went whole stays whole (L5), and what was refused is not sent again.
+
+use super::compaction::Compactor;
+use super::journal::Ticket;
+use super::origin::Incoming;
+use super::tenant::{Identity, Proof};
+use super::work::Work;
+use crate::compact::{Known, evict};
+use crate::store::Lasting;
+use crate::wire::{Conversation, Digest, Errand};
+
+impl Compactor {
+    /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
+    pub async fn pass(&self, mut incoming: Incoming<'_>) {
+        if Errand::of_path(incoming.parts.uri.path()) == Errand::Count {
+            return;
+        }
+        let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
+        let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        self.remember(&identity, (&conversation, &chain), &Known::default());
+        let _ = self.offer(&incoming, &identity);
+    }
+
+    /// Hands a request to the session log.
+    pub(super) fn offer(&self, incoming: &Incoming<'_>, identity: &Identity) -> Option<Ticket> {
+        self.journal.as_ref()?.offer(incoming, identity)
+    }
+
+    /// What went whole is remembered, but nothing is written for a mere claim. Every large result counts, not the end
+    /// alone: the client may go back behind the end and on from there.
+    pub(super) fn remember(
+        &self,
+        identity: &Identity,
+        (conversation, chain): (&Conversation<'_>, &[Digest]),
+        known: &Known,
+    ) {
+        if identity.proof == Proof::Claimed {
+            return;
+        }
+        let tenant = &identity.tenant;
+        for upto in evict::went_whole(conversation, known).filter_map(|item| chain.get(..=item)) {
+            self.store.remember_forwarded(tenant, upto, Lasting::Yes);
+        }
+        let lasting = conversation.items.iter().skip(known.seen).any(evict::is_evictable);
+        self.store.remember_forwarded(tenant, chain, if lasting { Lasting::Yes } else { Lasting::No });
+    }
+
+    /// The checkpoint in force never applies again: the provider refused it and took the original. Evictions alone
+    /// are given up for the session when that has happened twice.
+    pub(super) fn quarantine(&self, work: &Work) {
+        let origin = &work.origin;
+        let Some(active) = work.known.active.as_deref() else {
+            return self.sessions.refused(origin.tenant, origin.root);
+        };
+        let last = active.covers.checked_sub(1);
+        let digest = origin.read().ok().and_then(|conversation| Some(conversation.items.get(last?)?.chain));
+        if let Some(digest) = digest {
+            self.store.quarantine(&origin.tenant, &digest);
+        }
+    }
+}
