@@ -95,7 +95,7 @@ mod tests {
         }
         assert!(carries(r#"{"type":"image_generation_call","result":"aGk="}"#));
         assert!(carries(r#"{"role":"user","content":[{"image_url":{"url":"https://x"}}]}"#));
-        assert!(!carries(r#"{"name":"file_path","description":"an image \\"image\\" \\"file"}"#));
+        assert!(!carries(r#"{"name":"file_path","description":"an image \"image\" \"file"}"#));
         assert!(glance(Dialect::Chat, br#"{"audio":{}}"#).unwrap().media);
     }
 }

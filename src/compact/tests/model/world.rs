@@ -9,7 +9,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::estimate;
 use crate::compact::head::{self, Source};
 use crate::compact::ladder::{self, Goal, Rung, Step};
-use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan};
+use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan, plan_again};
 use crate::compact::render::{Rendering, render};
 use crate::compact::rows::{Checkpoint, Known, Removed, TextKey};
 use crate::compact::tokens::Tokens;
@@ -163,6 +163,10 @@ impl World {
             ways: Default::default(),
         };
         let proposal = plan(&situation);
+        let again = Proposal { summary: Need::No, ..plan_again(&situation) };
+        let asked = Proposal { summary: Need::No, ..plan(&situation) };
+        assert_eq!(format!("{again:?}"), format!("{asked:?}"), "but for a summary made ahead");
+        assert!(matches!(proposal.summary, Need::Ahead { .. }) || plan_again(&situation).summary == proposal.summary);
         let mut stored = self.take(&proposal).is_ok();
         let known = self.store.known(&conversation);
         stored &= self.summaries(&situation.with(&known), proposal.summary).is_ok();
