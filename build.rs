@@ -1,7 +1,5 @@
 //! Tells the linker to put what runs while the proxy starts side by side, see `link/README.md`.
 
-#![expect(clippy::print_stdout, reason = "this is how a build script speaks to Cargo")]
-
 use std::env;
 use std::path::Path;
 use std::process::Command;
