@@ -226,7 +226,7 @@ fn protect(prune: Option<&PruneSettings>, window: Option<Window>) -> u64 {
 }
 
 /// The least length of a body, in bytes, at which a planned strategy could do anything: smaller bodies need
-/// no reading unless they [carry media](crate::wire::carries_media), whose tokens bytes do not bound. Tokens and
+/// no reading unless they [carry media](crate::wire::Glance), whose tokens bytes do not bound. Tokens and
 /// characters are never more than bytes; calibration may raise an estimate threefold. `usize::MAX` where
 /// nothing is planned. Overflow recovery is not: it reads the body when the error has come.
 pub fn floor_bytes(strategies: &Strategies, window: Option<Window>) -> usize {

@@ -5,6 +5,7 @@
 //! edits; it looks at nothing else, so the same history and rows give the same bytes (L4).
 //! [`plan`](plan::plan) proposes new rows; they count only once the store has them (L5).
 
+pub mod actions;
 pub mod binding;
 pub mod budget;
 pub mod calibration;
@@ -25,6 +26,7 @@ pub mod ledger;
 pub mod lighten;
 pub mod page;
 pub mod pictures;
+mod pieces;
 pub mod pins;
 pub mod plan;
 pub mod prune;

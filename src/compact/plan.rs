@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::{EvictionSettings, Strategies};
 use crate::wire::{Conversation, Digest, Sight};
 
+pub use super::actions::Actions;
 use super::binding::{self, Binding};
 use super::budget::Budget;
 use super::evict::{Evictor, Ways, evictions};
@@ -53,51 +54,6 @@ pub enum Need {
     Late { cut: usize },
     /// The request would overflow: wait for it.
     Now { cut: usize },
-}
-
-/// What a rewrite did, for the header, the log and the metrics.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Actions {
-    pub evicted: bool,
-    pub truncated: bool,
-    pub pruned: bool,
-    pub summarized: bool,
-    pub folded: bool,
-    pub checkpoint: bool,
-    pub recovered: bool,
-    pub output_lowered: bool,
-}
-
-impl Actions {
-    /// The names of DESIGN §5, in its order.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        [
-            (self.evicted, "evicted"),
-            (self.truncated, "truncated"),
-            (self.pruned, "pruned"),
-            (self.summarized, "summarized"),
-            (self.folded, "folded"),
-            (self.checkpoint, "checkpoint"),
-            (self.recovered, "recovered"),
-            (self.output_lowered, "output-lowered"),
-        ]
-        .into_iter()
-        .filter_map(|(on, name)| on.then_some(name))
-    }
-
-    /// Adds what `other` did.
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            evicted: self.evicted | other.evicted,
-            truncated: self.truncated | other.truncated,
-            pruned: self.pruned | other.pruned,
-            summarized: self.summarized | other.summarized,
-            folded: self.folded | other.folded,
-            checkpoint: self.checkpoint | other.checkpoint,
-            recovered: self.recovered | other.recovered,
-            output_lowered: self.output_lowered | other.output_lowered,
-        }
-    }
 }
 
 impl Situation<'_> {
@@ -150,6 +106,11 @@ impl Situation<'_> {
         self.known.active.as_deref().is_none_or(|active| depth(checkpoint) > depth(active))
     }
 
+    /// Whether a summary is due at this load, or the provider would not take it.
+    pub fn is_due(&self, load: Load) -> bool {
+        self.budget.summary_due(load.tokens, load.messages) || !self.budget.fits(load.tokens)
+    }
+
     /// The load of the request under the known rows, counted.
     pub fn load(&self) -> Load {
         let messages = estimate::messages(self.conversation, self.known.active.as_deref());
@@ -168,6 +129,24 @@ pub struct Load {
 
 /// Plans a request on its way to the provider.
 pub fn plan(situation: &Situation) -> Proposal {
+    planned(situation, Ahead::Asked)
+}
+
+/// The same where no summary was to be made ahead at about this load: until one is due, that is not asked again, which
+/// takes longer than all else.
+pub fn plan_again(situation: &Situation) -> Proposal {
+    planned(situation, Ahead::Answered)
+}
+
+/// Whether a summary may be made ahead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    Asked,
+    /// With no, a moment ago.
+    Answered,
+}
+
+fn planned(situation: &Situation, ahead: Ahead) -> Proposal {
     let mut proposal = Proposal::default();
     let mut known = situation.known.clone();
     let pinned = Pinned::of(situation.conversation);
@@ -182,7 +161,12 @@ pub fn plan(situation: &Situation) -> Proposal {
         return proposal;
     }
     let mut load = situation.with(&known).load();
+    let waits = ahead == Ahead::Answered && !situation.is_due(load);
     if binding::of(&situation.with(&known)) == Binding::Live {
+        if waits {
+            proposal.tokens = Some(calibrated_total(&situation.with(&known)));
+            return proposal;
+        }
         bound_turn(&situation.with(&known), load, &mut proposal);
         return proposal;
     }
@@ -194,6 +178,7 @@ pub fn plan(situation: &Situation) -> Proposal {
         load = situation.with(&known).load();
     }
     if situation.strategies.compaction.is_some()
+        && !waits
         && let Some(checkpoint) = summarize(&situation.with(&known), load, &mut proposal)
         && situation.applies(&checkpoint)
     {
@@ -235,6 +220,11 @@ pub fn sighted(situation: &Situation) -> Vec<(Digest, Arc<Eviction>)> {
 }
 
 impl Proposal {
+    /// Whether it proposes nothing, and asks for nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.evictions.is_empty() && self.checkpoint.is_none() && self.summary == Need::No
+    }
+
     fn activate(&mut self, situation: &Situation, known: &mut Known, checkpoint: Checkpoint) {
         let checkpoint = Arc::new(checkpoint);
         self.checkpoint = situation.digest_at(checkpoint.covers).map(|digest| (digest, checkpoint.clone()));

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tiktoken_rs::CoreBPE;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::pieces::Pieces;
 use crate::wire::{Conversation, Facts, Slot, SlotKind};
 
 /// Tokens that a message costs beside its texts (role and separators, by OpenAI's own counting recipe).
@@ -18,10 +19,6 @@ pub const PER_MESSAGE: u64 = 4;
 
 /// Tokens with which the provider opens the answer.
 const PRIMER: u64 = 3;
-
-/// Longest stretch of text, in bytes, that is handed to the tokenizer at once. Its merge loop is quadratic
-/// in an unbroken run; at this length 100 KB of one letter cost milliseconds.
-const MAX_PIECE: usize = 256;
 
 /// Texts longer than this, in bytes, are counted by samples of this size in all, evenly spread: what one
 /// text can cost has a bound, and the error stays within what calibration has to mend anyway.
@@ -117,7 +114,7 @@ impl Tokens {
     fn count_pieces(&self, core: &CoreBPE, text: &str) -> u64 {
         let memo = PIECES.get_or_init(|| Memo::new(1 << 16));
         let measure = |piece: &str| core.encode_ordinary(piece).len() as u64;
-        Pieces { rest: text }.map(|piece| memo.count(hash(piece.as_bytes(), self.vocabulary), || measure(piece))).sum()
+        Pieces::of(text).map(|piece| memo.count(hash(piece.as_bytes(), self.vocabulary), || measure(piece))).sum()
     }
 
     /// Tokens of item `i`; 0 when there is none. Remembered with the item's facts for the common
@@ -297,79 +294,6 @@ impl Memo {
             entry.store((hash >> COUNT_BITS << COUNT_BITS) | count, Ordering::Relaxed);
         }
         count
-    }
-}
-
-/// Cuts a text where both vocabularies' patterns end a piece whatever stands around, so that the pieces'
-/// counts add up to the text's; runs without such a place are cut at [`MAX_PIECE`].
-struct Pieces<'t> {
-    rest: &'t str,
-}
-
-impl<'t> Iterator for Pieces<'t> {
-    type Item = &'t str;
-
-    fn next(&mut self) -> Option<&'t str> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let mut end = self.rest.len();
-        let mut before = Class::Unknown;
-        for (at, &byte) in self.rest.as_bytes().iter().enumerate() {
-            let class = Class::of(byte);
-            let full = at >= MAX_PIECE && self.rest.is_char_boundary(at);
-            if at > 0 && (full || ends_piece(before, class)) {
-                end = at;
-                break;
-            }
-            before = class;
-        }
-        let (piece, rest) = self.rest.split_at_checked(end)?;
-        self.rest = rest;
-        Some(piece)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Letter,
-    Digit,
-    Blank,
-    LineEnd,
-    Apostrophe,
-    Slash,
-    Punctuation,
-    /// Beyond ASCII, or white space that is rare: no cut beside it.
-    Unknown,
-}
-
-impl Class {
-    fn of(byte: u8) -> Self {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' => Self::Letter,
-            b'0'..=b'9' => Self::Digit,
-            b' ' | b'\t' => Self::Blank,
-            b'\n' | b'\r' => Self::LineEnd,
-            b'\'' => Self::Apostrophe,
-            b'/' => Self::Slash,
-            0x0b | 0x0c | 0x80.. => Self::Unknown,
-            _ => Self::Punctuation,
-        }
-    }
-}
-
-/// Whether a piece always ends between two such bytes. The patterns look ahead only from white space, join a
-/// word with one sign before it and a contraction behind it, and signs with the line ends and slashes after
-/// them.
-fn ends_piece(before: Class, next: Class) -> bool {
-    use Class::{Apostrophe, Blank, Digit, Letter, LineEnd, Punctuation, Slash, Unknown};
-    match (before, next) {
-        (Unknown, _) | (_, Unknown) | (Blank, _) => false,
-        (LineEnd, _) => !matches!(next, LineEnd | Blank | Slash),
-        (_, Blank) => true,
-        (Letter, _) => !matches!(next, Letter | Apostrophe),
-        (Digit, _) => next != Digit,
-        (Apostrophe | Slash | Punctuation, _) => next == Digit,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 32 << 20;
 const GATHERING: Duration = Duration::from_millis(10);
 /// Bytes of bodies that are not to wait so long.
 const MANY_BYTES: usize = 1 << 20;
-/// Bytes of an answer that are kept as they came; a longer one is read while it passes.
+/// Bytes of an answer that are kept as they came; of a longer one so many are handed over at a time.
 const RAW_BYTES: usize = 128 << 10;
 
 /// Takes what is to be logged.
@@ -59,7 +59,9 @@ pub struct Place {
 
 enum Entry {
     Request(Box<Request>),
-    Answer(Ticket, Heard, Permit),
+    /// A part of an answer; more are to come.
+    Part(Arc<Mutex<Gathered>>, Vec<u8>, Permit),
+    Answer(Ticket, Heard),
     Flush(oneshot::Sender<()>),
 }
 
@@ -79,21 +81,45 @@ struct Request {
     ticket: Ticket,
 }
 
-/// An answer as far as it has come.
-enum Heard {
-    Raw(Dialect, Vec<u8>),
-    Read(Box<Answered>),
+/// A long answer as far as it was read. Its listener has it as well, so that it goes with that one.
+struct Gathered {
+    answered: Answered,
+    /// The share of the buffer cap that it has.
+    share: Permit,
     /// There was no room for it.
-    Dropped,
+    dropped: bool,
+}
+
+impl Gathered {
+    fn see(&mut self, raw: &[u8]) {
+        self.answered.see(raw);
+        if !self.dropped && !self.share.resize(self.answered.held()) {
+            self.dropped = true;
+        }
+        if self.dropped {
+            self.answered.give_up();
+            let _ = self.share.resize(0);
+        }
+    }
+}
+
+/// The rest of an answer, as it came.
+struct Heard {
+    dialect: Dialect,
+    /// What came before.
+    gathered: Option<Arc<Mutex<Gathered>>>,
+    raw: Vec<u8>,
+    /// The share of the buffer cap that `raw` has.
+    share: Permit,
 }
 
 /// Hears an answer pass.
 pub struct Listener {
     journal: Arc<Journal>,
     ticket: Ticket,
-    heard: Heard,
-    /// The share of the buffer cap that what was heard has.
-    share: Permit,
+    /// `None`: there was no room for it.
+    heard: Option<Heard>,
+    budget: Arc<Budget>,
 }
 
 impl Journal {
@@ -151,8 +177,8 @@ impl Journal {
 
     /// Hears the answer to the request of `ticket`, as long as `budget` has room for it.
     pub fn listen(self: &Arc<Self>, ticket: Ticket, dialect: Dialect, budget: &Arc<Budget>) -> Listener {
-        let (heard, share) = (Heard::Raw(dialect, Vec::new()), Permit::empty(budget));
-        Listener { journal: Arc::clone(self), ticket, heard, share }
+        let heard = Heard { dialect, gathered: None, raw: Vec::new(), share: Permit::empty(budget) };
+        Listener { journal: Arc::clone(self), ticket, heard: Some(heard), budget: Arc::clone(budget) }
     }
 
     /// Waits until all that was handed over is read.
@@ -169,35 +195,31 @@ impl Journal {
 }
 
 impl Listener {
-    /// A piece of the answer, decoded.
+    /// A piece of the answer, decoded. It is read on the journal's thread.
     pub fn see(&mut self, data: &[u8]) {
-        match &mut self.heard {
-            Heard::Raw(_, raw) if raw.len() + data.len() <= RAW_BYTES => raw.extend_from_slice(data),
-            Heard::Raw(dialect, raw) => {
-                let mut answered = Answered::new(*dialect);
-                answered.see(raw);
-                answered.see(data);
-                self.heard = Heard::Read(Box::new(answered));
-            }
-            Heard::Read(answered) => answered.see(data),
-            Heard::Dropped => {}
+        let Some(heard) = &mut self.heard else { return };
+        heard.raw.extend_from_slice(data);
+        let fits = heard.share.resize(heard.raw.len());
+        if !fits || heard.raw.len() > RAW_BYTES && !self.hand_over() {
+            self.heard = None;
         }
-        let held = match &self.heard {
-            Heard::Raw(_, raw) => raw.len(),
-            Heard::Read(answered) => answered.held(),
-            Heard::Dropped => 0,
-        };
-        if !self.share.resize(held) {
-            self.heard = Heard::Dropped;
-            let _ = self.share.resize(0);
-        }
+    }
+
+    /// Hands over what has come since the last time; false if there is no room for it.
+    fn hand_over(&mut self) -> bool {
+        let Some(Heard { dialect, gathered, raw, share }) = &mut self.heard else { return false };
+        let made =
+            || Gathered { answered: Answered::new(*dialect), share: Permit::empty(&self.budget), dropped: false };
+        let gathered = gathered.get_or_insert_with(|| Arc::new(Mutex::new(made())));
+        let (raw, share) = (std::mem::take(raw), std::mem::replace(share, Permit::empty(&self.budget)));
+        self.journal.entries.try_send(Entry::Part(Arc::clone(gathered), raw, share)).is_ok()
     }
 
     /// The answer has come whole.
     pub fn finish(self) {
-        let Self { journal, ticket, heard, share } = self;
-        let dropped = matches!(heard, Heard::Dropped);
-        if dropped || journal.entries.try_send(Entry::Answer(ticket, heard, share)).is_err() {
+        let Self { journal, ticket, heard, .. } = self;
+        let sent = heard.is_some_and(|heard| journal.entries.try_send(Entry::Answer(ticket, heard)).is_ok());
+        if !sent {
             journal.store.drop_messages(1);
         }
     }
@@ -226,7 +248,8 @@ impl Reader {
                 self.request(&request);
                 self.waiting.fetch_sub(request.body.len(), Ordering::AcqRel);
             }
-            Entry::Answer(ticket, heard, _share) => self.answer(&ticket, heard),
+            Entry::Part(gathered, raw, _share) => locked(&gathered).see(&raw),
+            Entry::Answer(ticket, heard) => self.answer(&ticket, heard),
             Entry::Flush(reply) => drop(reply.send(())),
         }
     }
@@ -249,15 +272,14 @@ impl Reader {
 
     fn answer(&self, ticket: &Ticket, heard: Heard) {
         let Some(Place { tenant, session, dialect, tip }) = ticket.get() else { return };
-        let answered = match heard {
-            Heard::Read(answered) => *answered,
-            Heard::Raw(dialect, raw) => {
-                let mut answered = Answered::new(dialect);
-                answered.see(&raw);
-                answered
-            }
-            Heard::Dropped => return,
-        };
+        let Heard { dialect: spoken, gathered, raw, share: _share } = heard;
+        let dropped = gathered.as_ref().is_some_and(|gathered| locked(gathered).dropped);
+        if dropped {
+            return self.store.drop_messages(1);
+        }
+        let begun = gathered.map(|gathered| std::mem::replace(&mut locked(&gathered).answered, Answered::new(spoken)));
+        let mut answered = begun.unwrap_or_else(|| Answered::new(spoken));
+        answered.see(&raw);
         let (tip, last) = *tip;
         let message = |(json, i): (Bytes, u32)| Message {
             digest: tip,
@@ -271,6 +293,10 @@ impl Reader {
         let (session, agent) = (session.id, Arc::clone(&session.agent));
         self.store.log(tenant, LogBatch { session, agent, dialect: *dialect, kind: Kind::Answered, messages });
     }
+}
+
+fn locked(gathered: &Mutex<Gathered>) -> MutexGuard<'_, Gathered> {
+    gathered.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the configuration in force for a request has it logged.

@@ -8,12 +8,12 @@ use super::jobs::Made;
 use super::laid::{known_with, lay};
 use super::memory;
 use super::origin::Origin;
-use super::sessions::{Means, Readiness, Turn};
+use super::sessions::{Means, Readiness, Session, Turn};
 use super::sidecall::{self, Purpose};
 use super::tenant::Proof;
 use super::work::Work;
 use super::workspace;
-use crate::compact::plan::{Need, Proposal, Situation, plan, sighted};
+use crate::compact::plan::{Load, Need, Proposal, Situation, plan, plan_again, sighted};
 use crate::compact::{Change, Known, estimate, trim};
 use crate::store::{Batch, CommitError, Health, Stage};
 use crate::telemetry::metrics::FailOpen;
@@ -26,10 +26,18 @@ impl Compactor {
     /// Proposes rows, waits for a summary where the request would overflow, commits.
     pub(super) async fn plan(&self, work: &mut Work, conversation: &Conversation<'_>, chain: &[Digest]) {
         let origin = Arc::clone(&work.origin);
-        let proposal = if is_heavy(&origin.situation(conversation, &work.known)) {
-            origin.think(&work.known, plan).await
-        } else {
-            Some(plan(&origin.situation(conversation, &work.known)))
+        let session = self.sessions.get(origin.tenant, origin.root);
+        let situation = origin.situation(conversation, &work.known);
+        let proposal = match effort(&situation, session) {
+            Effort::Small => Some(plan(&situation)),
+            Effort::Repeated => Some(plan_again(&situation)),
+            Effort::Large(load) => {
+                let proposal = origin.think(&work.known, plan).await;
+                if let Some(load) = load.filter(|_| proposal.as_ref().is_some_and(Proposal::is_nothing)) {
+                    self.sessions.idle(origin.tenant, origin.root, load);
+                }
+                proposal
+            }
         };
         let metrics = &origin.shard.proxy.metrics;
         let Some(mut proposal) = proposal else { return metrics.failed_open(FailOpen::Plan) };
@@ -167,21 +175,39 @@ impl Compactor {
     }
 }
 
-/// Whether planning takes long enough to delay the other requests of the shard.
-fn is_heavy(situation: &Situation) -> bool {
-    let Situation { conversation, known, .. } = *situation;
+/// What planning takes.
+enum Effort {
+    Small,
+    /// Enough to delay the other requests of the shard, at this load if it is near the trigger of a summary.
+    Large(Option<Load>),
+    /// As it came to nothing a moment ago: little.
+    Repeated,
+}
+
+fn effort(situation: &Situation, session: Session) -> Effort {
+    let Situation { conversation, known, budget, .. } = *situation;
     let covered = known.active.as_deref().map_or(0, |active| active.covers);
     let new = conversation.items.iter().skip(covered).filter(|item| item.facts.tokens.get().is_none());
     let uncounted: usize = new.map(|item| item.facts.text_bytes).sum();
     let bound = situation.calibrated(estimate::bound(situation));
     let messages = estimate::messages(conversation, known.active.as_deref());
-    if !situation.budget.may_act(bound, messages) {
-        return false;
+    if !budget.may_act(bound, messages) {
+        return Effort::Small;
     }
     // From here on there is counting, for the first time with the vocabulary to load.
     if uncounted > COUNTED_INLINE || !situation.tokens.is_loaded() {
-        return true;
+        return Effort::Large(None);
     }
     let load = situation.load();
-    situation.budget.summary_near(load.tokens, load.messages) || trim::could_pay(situation, load)
+    let near = budget.summary_near(load.tokens, load.messages).then_some(load);
+    if trim::could_pay(situation, load) {
+        return Effort::Large(near);
+    }
+    match near {
+        None => Effort::Small,
+        Some(load) if !situation.is_due(load) && session.was_idle(load, budget.trigger.unwrap_or(0)) => {
+            Effort::Repeated
+        }
+        Some(_) => Effort::Large(near),
+    }
 }

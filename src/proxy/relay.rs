@@ -316,16 +316,17 @@ impl Last {
     const SIZE: usize = 32;
 
     pub(super) fn add(&mut self, data: &[u8]) {
+        let (first, _) = data.split_at(data.len().min(Self::SIZE));
+        let (_, last) = data.split_at(data.len().saturating_sub(Self::SIZE));
         if !self.concludes {
-            let seam = self.bytes.iter().chain(data.iter().take(Self::SIZE)).copied();
-            let mut both = [0; 2 * Self::SIZE];
-            both.iter_mut().zip(seam).for_each(|(place, byte)| *place = byte);
-            self.concludes = concludes(&both) || concludes(data);
+            let mut seam = [0; 2 * Self::SIZE];
+            let (before, behind) = seam.split_at_mut(Self::SIZE);
+            before.copy_from_slice(&self.bytes);
+            behind.split_at_mut(first.len()).0.copy_from_slice(first);
+            self.concludes = concludes(&seam) || concludes(data);
         }
-        let kept = data.len().min(Self::SIZE);
-        self.bytes.rotate_left(kept);
-        let place = self.bytes.iter_mut().rev();
-        place.zip(data.iter().rev()).take(kept).for_each(|(place, byte)| *place = *byte);
+        self.bytes.rotate_left(last.len());
+        self.bytes.split_at_mut(Self::SIZE - last.len()).1.copy_from_slice(last);
     }
 
     /// A client that closes after this has had everything.

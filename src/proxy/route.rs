@@ -219,8 +219,8 @@ pub fn unnamed(api: Api, method: &Method, path: &str, headers: &HeaderMap) -> &'
 }
 
 fn has_segment(path: &str, name: &str) -> bool {
-    // Asked several times a request, and mostly the name stands nowhere in the path.
-    memchr::memmem::find(path.as_bytes(), name.as_bytes()).is_some() && path.split('/').any(|segment| segment == name)
+    // By bytes: asked several times a request.
+    path.as_bytes().split(|byte| *byte == b'/').any(|segment| segment == name.as_bytes())
 }
 
 /// What follows `segments` at the start of `path`, if they are whole segments there.

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::recent::Recent;
+use crate::compact::plan::Load;
 use crate::store::Tenant;
 use crate::wire::Digest;
 
@@ -16,6 +17,10 @@ const MAX_REFUSED: u8 = 2;
 const MAX_UNSEEN: usize = 8;
 /// Of so many summaries for such a client one is made all the same: it may have changed.
 const UNSEEN_PER_TRY: usize = 10;
+/// A summary is made ahead from 85 % of its trigger on: a sixty-fourth more, or a message or two, is no reason to ask
+/// anew whether one is worth it.
+const IDLE_PART: u64 = 64;
+const IDLE_MESSAGES: usize = 2;
 /// Sessions remembered; beyond it those go that were not used for longest (L8).
 const MAX_SESSIONS: usize = 10_000;
 
@@ -32,6 +37,8 @@ pub struct Session {
     doubted: Option<u64>,
     /// The last turn that came to the trigger, and how it was served.
     last: Option<(Digest, Means)>,
+    /// The load, near the trigger, at which nothing was planned last.
+    idle: Option<Load>,
 }
 
 /// One turn of a session.
@@ -102,6 +109,11 @@ impl Sessions {
         self.with(tenant, root, |session| std::mem::replace(&mut session.doubted, limit) == limit)
     }
 
+    /// Nothing was planned at a load near the trigger.
+    pub fn idle(&self, tenant: Tenant, root: Digest, load: Load) {
+        self.with(tenant, root, |session| session.idle = Some(load));
+    }
+
     /// The trigger was reached: a checkpoint was ready, or not. The same turn again (a retry, or several at
     /// once) is served as before and counts once.
     pub fn trigger(&self, turn: Turn, ready: Readiness) -> Means {
@@ -168,6 +180,15 @@ pub enum Readiness {
 }
 
 impl Session {
+    /// Whether planning came to nothing at about this load. `trigger`: that of a summary, of which a small part is not
+    /// worth another look.
+    pub fn was_idle(&self, load: Load, trigger: u64) -> bool {
+        self.idle.is_some_and(|idle| {
+            idle.tokens.abs_diff(load.tokens) <= trigger / IDLE_PART
+                && idle.messages.abs_diff(load.messages) <= IDLE_MESSAGES
+        })
+    }
+
     /// Whether evictions are still sent.
     pub fn is_rewritten(&self) -> bool {
         self.refused < MAX_REFUSED
@@ -194,6 +215,17 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_little_more_is_as_idle_as_before() {
+        let (sessions, tenant, root) = (Sessions::default(), Tenant([1; 16]), [2; 32]);
+        let load = |tokens, messages| Load { tokens, messages };
+        let was = |tokens, messages| sessions.get(tenant, root).was_idle(load(tokens, messages), 6_400);
+        assert!(!was(0, 0));
+        sessions.idle(tenant, root, load(6_000, 10));
+        assert!(was(6_000, 10) && was(6_100, 12) && was(5_900, 8));
+        assert!(!was(6_101, 10) && !was(5_899, 10) && !was(6_000, 13));
+    }
 
     #[test]
     fn two_misses_running_mean_the_digest_for_ten_requests() {

@@ -34,7 +34,7 @@ use super::{Additions, Exchange, learning};
 use crate::compact::budget::{Window, floor_bytes};
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::WindowKey;
-use crate::wire::{self, chain};
+use crate::wire::{self, Glance, chain};
 
 /// What becomes of a body.
 pub(super) enum Passage {
@@ -58,10 +58,13 @@ impl Compactor {
         if identity.proof == Proof::Claimed || *chains == Beginning::Any {
             return None;
         }
-        if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) || wire::carries_media(body) {
+        if body.len() >= UNKNOWN_WINDOW_BYTES || self.store.may_cover(body.len()) {
             return None;
         }
-        let fields = wire::fields(*dialect, body).ok()?;
+        let Glance { fields, media } = wire::glance(*dialect, body).ok()?;
+        if media {
+            return None;
+        }
         let path = parts.uri.path();
         // Others may continue what is kept.
         let recorded = is_recorded(incoming, fields.store);

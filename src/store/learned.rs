@@ -1,6 +1,10 @@
 //! Numbers learned from answers: calibration of token estimates, windows.
 //! Read from memory, written behind; they expire.
 
+use std::sync::LazyLock;
+
+use blake3::Hasher;
+
 use super::cache::ByteCache;
 use super::notes::Note;
 use super::shared::now;
@@ -105,22 +109,27 @@ impl Store {
     }
 }
 
+/// Every request asks for a window: what is hashed before its key is hashed once.
+static CALIBRATION: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key("compactproxy 2025 calibration"));
+static WINDOW: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key("compactproxy 2025 window"));
+
 pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {
-    id("compactproxy 2025 calibration", tenant, &[upstream, model])
+    id(&CALIBRATION, tenant, &[upstream, model])
 }
 
 pub(super) fn window_id(key: &WindowKey<'_>) -> LearnedId {
-    id("compactproxy 2025 window", key.tenant, &[key.upstream, key.path, key.model, key.betas])
+    id(&WINDOW, key.tenant, &[key.upstream, key.path, key.model, key.betas])
 }
 
-fn id(kind: &str, tenant: &Tenant, parts: &[&str]) -> LearnedId {
-    let mut hasher = blake3::Hasher::new_derive_key(kind);
-    hasher.update(&tenant.0);
+fn id(kind: &Hasher, tenant: &Tenant, parts: &[&str]) -> LearnedId {
+    let mut named = Vec::with_capacity(128);
+    named.extend_from_slice(&tenant.0);
     for part in parts {
-        hasher.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+        named.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        named.extend_from_slice(part.as_bytes());
     }
     let mut id = [0; 16];
-    hasher.finalize_xof().fill(&mut id);
+    kind.clone().update(&named).finalize_xof().fill(&mut id);
     id
 }
 

@@ -29,7 +29,7 @@ use crate::wire::{Dialect, Digest, Role};
 pub(super) use delete::{delete_log, delete_retired};
 pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
-pub(super) use write::{Written, write};
+pub(super) use write::{Group, Written, write};
 
 /// Most messages that one page of history has.
 pub const MAX_PAGE: usize = 1_000;

@@ -46,12 +46,13 @@ impl InstallationSecret {
 
     /// A tenant from the parts that name it. The parts' boundaries count.
     pub(super) fn tenant(&self, parts: &[&[u8]]) -> Tenant {
-        let mut hasher = blake3::Hasher::new_keyed(&self.tenants);
+        let mut named = Vec::with_capacity(256);
         for part in parts {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+            named.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            named.extend_from_slice(part);
         }
         let mut id = [0; 16];
-        hasher.finalize_xof().fill(&mut id);
+        blake3::Hasher::new_keyed(&self.tenants).update(&named).finalize_xof().fill(&mut id);
         Tenant(id)
     }
 

@@ -83,6 +83,11 @@ impl Answered {
         }
     }
 
+    /// Lets go of all that was gathered, for good.
+    pub fn give_up(&mut self) {
+        self.form = Form::GivenUp;
+    }
+
     /// Bytes that are held.
     pub fn held(&self) -> usize {
         match &self.form {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::conversation::{Call, Conversation, Dialect, Fields, Role};
+use super::passing;
 use super::scan::{Cursor, elements, kind, members, string};
 use super::splice::{Edit, splice};
 
@@ -130,7 +131,7 @@ pub fn begins(fields: &Fields, body: &[u8], most: usize) -> Option<bool> {
     if kind(body, &span) == b'"' {
         return Some(true);
     }
-    let items = elements(body, span.start).ok()?.into_iter();
+    let items = passing::elements(body, span.start).ok()?.into_iter();
     let items: Vec<(Role, &[u8])> =
         items.map(|item| body.get(item).and_then(|item| Some((role(item)?, item)))).collect::<Option<_>>()?;
     Some(may_begin(items, span.len() <= most))

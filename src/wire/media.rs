@@ -1,10 +1,7 @@
 //! What pictures, sounds and files cost. Their bytes are never counted as text; the estimates here are
 //! rough and corrected by the factor that is learned from reported usage.
 
-use std::sync::LazyLock;
-
-use memchr::memmem::{self, Finder};
-use regex::bytes::Regex;
+use memchr::memmem;
 
 /// A picture at `detail: low` (OpenAI's price list).
 const LOW_DETAIL: u32 = 85;
@@ -28,48 +25,37 @@ enum Kind {
     Video,
 }
 
-/// The types that media have in all dialects, as JSON text.
+/// The types that media have in all dialects.
 const TYPES: [(&str, Kind); 13] = [
-    (r#""image_url""#, Kind::Picture),
-    (r#""image""#, Kind::Picture),
-    (r#""input_image""#, Kind::Picture),
-    (r#""computer_screenshot""#, Kind::Picture),
-    (r#""input_audio""#, Kind::Sound),
-    (r#""audio_url""#, Kind::Sound),
-    (r#""audio""#, Kind::Sound),
-    (r#""file""#, Kind::Document),
-    (r#""input_file""#, Kind::Document),
-    (r#""document""#, Kind::Document),
-    (r#""video_url""#, Kind::Video),
-    (r#""video""#, Kind::Video),
-    (r#""input_video""#, Kind::Video),
+    ("image_url", Kind::Picture),
+    ("image", Kind::Picture),
+    ("input_image", Kind::Picture),
+    ("computer_screenshot", Kind::Picture),
+    ("input_audio", Kind::Sound),
+    ("audio_url", Kind::Sound),
+    ("audio", Kind::Sound),
+    ("file", Kind::Document),
+    ("input_file", Kind::Document),
+    ("document", Kind::Document),
+    ("video_url", Kind::Video),
+    ("video", Kind::Video),
+    ("input_video", Kind::Video),
 ];
 
 /// A generated picture is a member of its item, whose type this is.
-const GENERATED: &str = r#""image_generation_call""#;
+const GENERATED: &str = "image_generation_call";
 
-/// One of these stands in every name of [`TYPES`] and in [`GENERATED`].
-const PARTS: [&str; 6] = ["image", "audio", "video", "file\"", "document\"", "screenshot\""];
-
-/// Whether a body may hold pictures, sounds, files or videos: whether it names the type of one.
-pub fn carries_media(body: &[u8]) -> bool {
-    // Most bodies have none, which six searches tell sooner than one for all names that begins at every quote.
-    static FINDERS: LazyLock<[Finder<'static>; PARTS.len()]> = LazyLock::new(|| PARTS.map(Finder::new));
-    if !FINDERS.iter().any(|part| part.find(body).is_some()) {
-        return false;
-    }
-    // One pass for all names.
-    static ANY: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).chain([GENERATED]).collect();
-        Regex::new(&names.join("|")).ok()
-    });
-    ANY.as_ref().is_none_or(|any| any.is_match(body))
+/// Whether a string, as it is spelt, is the type of a medium, of a generated picture as well.
+pub(super) fn is_type(text: &[u8]) -> bool {
+    // Nearly all strings are longer, or begin otherwise.
+    let may_be = text.len() <= GENERATED.len() && matches!(text.first(), Some(b'i' | b'c' | b'a' | b'f' | b'd' | b'v'));
+    may_be && (text == GENERATED.as_bytes() || TYPES.iter().any(|(name, _)| name.as_bytes() == text))
 }
 
 /// Estimated input tokens of a content part of type `form`; `None` if it is no medium.
 pub(super) fn tokens(form: &str, part: &[u8]) -> Option<u32> {
     let units = |bytes: usize| u32::try_from(part.len() / bytes + 1).unwrap_or(u32::MAX);
-    let (_, kind) = TYPES.iter().find(|(name, _)| name.trim_matches('"') == form)?;
+    let (_, kind) = TYPES.iter().find(|(name, _)| *name == form)?;
     Some(match kind {
         Kind::Picture if is_low_detail(part) => LOW_DETAIL,
         Kind::Picture => PICTURE,
@@ -87,6 +73,7 @@ fn is_low_detail(part: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Dialect, glance};
 
     #[test]
     fn estimates_follow_kind_detail_and_size() {
@@ -100,15 +87,15 @@ mod tests {
 
     #[test]
     fn whatever_is_counted_as_a_medium_is_found_in_a_body() {
-        for name in TYPES.iter().map(|(name, _)| *name).chain([GENERATED]) {
-            assert!(carries_media(format!(r#"{{"type":{name}}}"#).as_bytes()), "{name}");
-        }
-        for form in ["image", "input_image", "input_audio", "audio_url", "audio", "input_video", "file", "document"] {
+        let carries =
+            |text: &str| glance(Dialect::Chat, format!(r#"{{"messages":[{text}]}}"#).as_bytes()).unwrap().media;
+        for (form, _) in TYPES {
             assert!(tokens(form, b"{}").is_some(), "{form}");
-            assert!(carries_media(format!(r#"{{"type": "{form}"}}"#).as_bytes()), "{form}");
+            assert!(carries(&format!(r#"{{"content":[{{"type": "{form}"}}]}}"#)), "{form}");
         }
-        assert!(carries_media(br#"{"type":"image_generation_call","result":"aGk="}"#));
-        assert!(carries_media(br#"{"type": "image_url","image_url":{"url":"https://x"}}"#));
-        assert!(!carries_media(br#"{"name":"file_path","description":"an image"}"#));
+        assert!(carries(r#"{"type":"image_generation_call","result":"aGk="}"#));
+        assert!(carries(r#"{"role":"user","content":[{"image_url":{"url":"https://x"}}]}"#));
+        assert!(!carries(r#"{"name":"file_path","description":"an image \"image\" \"file"}"#));
+        assert!(glance(Dialect::Chat, br#"{"audio":{}}"#).unwrap().media);
     }
 }

@@ -21,6 +21,7 @@ pub mod memo;
 mod openai_chat;
 mod openai_responses;
 pub mod overflow;
+mod passing;
 pub mod plain;
 mod prefixes;
 pub mod reading;
@@ -42,4 +43,4 @@ pub use conversation::{
 pub use dialect::Errand;
 pub use hosted::model_of_path;
 pub use media::carries_media;
-pub use reading::{fields, read, read_known};
+pub use reading::{Glance, glance, read, read_known};

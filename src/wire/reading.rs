@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::canonical::{chain_next, chain_start};
 use super::conversation::{Conversation, Dialect, Fields, Item, Role, Standing};
+use super::media;
 use super::memo::{Content, KnownRun, Memo, Memory, Opening, Salt};
 use super::scan::{Cursor, Unreadable, kind, string};
 
@@ -44,19 +45,27 @@ pub fn read_known<'b>(
     if new <= most { known.read(body, memory) } else { None }
 }
 
-/// What a body says beside its conversation, which is passed over.
-pub fn fields(dialect: Dialect, body: &[u8]) -> Result<Fields, Unreadable> {
+/// What is seen of a body whose conversation is passed over.
+pub struct Glance {
+    pub fields: Fields,
+    /// Whether it may hold pictures, sounds, files or videos: whether it names the type of one.
+    pub media: bool,
+}
+
+/// What a body says beside its conversation. What is passed over need not be valid.
+pub fn glance(dialect: Dialect, body: &[u8]) -> Result<Glance, Unreadable> {
     let mut cursor = Cursor::new(body, 0);
-    let mut fields = Fields::default();
+    let (mut fields, mut media) = (Fields::default(), false);
     let mut more = cursor.open(b'{', b'}')?;
     while more {
         let key = cursor.key()?;
-        let span = cursor.value()?;
+        media |= media::is_type(key.as_bytes());
+        let span = cursor.pass(&mut |text| media |= media::is_type(text))?;
         member(dialect, &mut fields, body, (&key, span))?;
         more = cursor.more(b'}')?;
     }
     cursor.end()?;
-    Ok(fields)
+    Ok(Glance { fields, media })
 }
 
 /// What a memory knows of a body: its opening, and its first items.

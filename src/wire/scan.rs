@@ -22,8 +22,8 @@ pub type Member<'t> = (Cow<'t, str>, Range<usize>);
 /// A place in JSON text. Copy [`at`](Self::at) to resume there.
 #[derive(Debug, Clone)]
 pub struct Cursor<'t> {
-    text: &'t [u8],
-    at: usize,
+    pub(super) text: &'t [u8],
+    pub(super) at: usize,
 }
 
 impl<'t> Cursor<'t> {

@@ -33,7 +33,7 @@ pub async fn write_all_but(db: &mut SqliteConnection, tenant: &Tenant, batch: &L
     let mut count = 0;
     for (number, group) in Groups::of(*tenant, batch, 0).unwrap().enumerate() {
         if number != lost {
-            write(db, &group).await.unwrap();
+            write(db, &[group]).await.unwrap();
         }
         count += 1;
     }

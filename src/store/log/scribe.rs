@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::pieces::Groups;
+use super::pieces::{GROUP_BYTES, GROUP_PIECES, Groups};
 use super::queries::LogQuery;
 use super::write::Written;
 use super::{Kind, LogBatch, Message, SessionId};
@@ -19,6 +19,11 @@ use crate::store::shared::{Shared as StoreShared, now};
 use crate::store::{Limits, Tenant};
 use crate::wire::Digest;
 
+/// Bytes and messages of a batch that is written together with others.
+const JOINED_BYTES: usize = 32 * 1024;
+const JOINED_MESSAGES: usize = 4;
+/// Pieces that a short message is cut into, mostly: its JSON, its words, its end.
+const PIECES_PER_MESSAGE: usize = 3;
 /// How long the scribe waits to hear what is written already.
 const STORED_BOUND: Duration = Duration::from_secs(2);
 
@@ -109,23 +114,75 @@ pub(in crate::store) struct Scribe {
     pub writer: mpsc::Sender<Written>,
 }
 
+/// Small batches that came while the writer was busy: it writes them in one transaction.
+#[derive(Default)]
+struct Joined {
+    batches: Vec<(Tenant, LogBatch)>,
+    bytes: usize,
+    messages: usize,
+}
+
+impl Joined {
+    /// Whether a batch may be joined with others: of a longer one, much may be there already, and it fills a
+    /// transaction alone.
+    fn takes(batch: &LogBatch) -> bool {
+        weight(batch) <= JOINED_BYTES && batch.messages.len() <= JOINED_MESSAGES
+    }
+
+    fn add(&mut self, tenant: Tenant, batch: LogBatch) {
+        self.bytes += weight(&batch);
+        self.messages += batch.messages.len();
+        self.batches.push((tenant, batch));
+    }
+
+    /// Whether another small batch could make it more than one transaction should write.
+    fn is_full(&self) -> bool {
+        self.bytes + JOINED_BYTES > GROUP_BYTES || self.messages + JOINED_MESSAGES > GROUP_PIECES / PIECES_PER_MESSAGE
+    }
+}
+
 impl Scribe {
     /// Works until nobody can give it anything any more.
     pub(in crate::store) async fn run(self, mut given: mpsc::Receiver<Given>) {
-        while let Some(given) = given.recv().await {
-            match given {
-                Given::Flush(reply) => {
-                    if self.writer.send(Written::Flush(reply)).await.is_err() {
-                        return;
+        while let Some(first) = given.recv().await {
+            let (mut joined, mut next) = (Joined::default(), Some(first));
+            while let Some(given_now) = next {
+                match given_now {
+                    Given::Batch(tenant, batch) if Joined::takes(&batch) => joined.add(tenant, batch),
+                    Given::Batch(tenant, batch) => {
+                        self.hand_over(std::mem::take(&mut joined)).await;
+                        let bytes = weight(&batch);
+                        self.prepare(tenant, batch).await;
+                        self.shared.log.give_room(bytes);
+                    }
+                    Given::Flush(reply) => {
+                        self.hand_over(std::mem::take(&mut joined)).await;
+                        if self.writer.send(Written::Flush(reply)).await.is_err() {
+                            return;
+                        }
                     }
                 }
-                Given::Batch(tenant, batch) => {
-                    let bytes = weight(&batch);
-                    self.prepare(tenant, batch).await;
-                    self.shared.log.give_room(bytes);
-                }
+                next = if joined.is_full() { None } else { given.try_recv().ok() };
             }
+            self.hand_over(joined).await;
         }
+    }
+
+    /// Has small batches cut, and gives them to the writer as one.
+    async fn hand_over(&self, joined: Joined) {
+        let Joined { batches, bytes, messages } = joined;
+        if batches.is_empty() {
+            return;
+        }
+        let cut = move || {
+            let groups = batches.iter().map(|(tenant, batch)| Some(Groups::of(*tenant, batch, now())?.collect()));
+            Some(groups.collect::<Option<Vec<Vec<_>>>>()?.into_iter().flatten().collect())
+        };
+        match tokio::task::spawn_blocking(cut).await.ok().flatten() {
+            Some(groups) => drop(self.writer.send(Written::Groups(groups)).await),
+            None => self.lost(messages),
+        }
+        self.shared.log.give_room(bytes);
     }
 
     async fn prepare(&self, tenant: Tenant, mut batch: LogBatch) {
@@ -139,16 +196,21 @@ impl Scribe {
         // A long text takes longer to cut and to compress than a commit may wait on this thread.
         let prepared = tokio::task::spawn_blocking(move || {
             for group in Groups::of(tenant, &batch, now())? {
-                if writer.blocking_send(Written::Group(group)).is_err() {
+                if writer.blocking_send(Written::Groups(vec![group])).is_err() {
                     break;
                 }
             }
             Some(())
         });
         if prepared.await.ok().flatten().is_none() {
-            self.shared.log.dropped(1);
-            self.shared.log.forget();
+            self.lost(1);
         }
+    }
+
+    /// Memory was out.
+    fn lost(&self, messages: usize) {
+        self.shared.log.dropped(messages);
+        self.shared.log.forget();
     }
 
     /// Which messages of a batch are written already.

@@ -1,4 +1,5 @@
-//! Writing the log: one group of pieces a transaction.
+//! Writing the log: some groups of pieces a transaction. Each statement is two changes of threads, so that what may go
+//! together goes as one.
 
 use std::sync::Arc;
 
@@ -15,11 +16,12 @@ use crate::wire::{Dialect, Digest, Role};
 
 /// What comes to the writer.
 pub(in crate::store) enum Written {
-    Group(Group),
+    /// For one transaction.
+    Groups(Vec<Group>),
     Flush(oneshot::Sender<()>),
 }
 
-/// What one transaction writes: pieces of one session's messages, in order.
+/// Pieces of one session's messages, in order.
 pub(in crate::store) struct Group {
     pub tenant: Tenant,
     pub session: SessionId,
@@ -168,67 +170,80 @@ struct Open {
     old: bool,
 }
 
-/// Writes a group.
-pub(in crate::store) async fn write(db: &mut SqliteConnection, group: &Group) -> Result<(), sqlx::Error> {
+/// Writes groups, all or none.
+pub(in crate::store) async fn write(db: &mut SqliteConnection, groups: &[Group]) -> Result<(), sqlx::Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let log = log(&mut transaction, group).await?;
+    for group in groups {
+        write_group(&mut transaction, group).await?;
+    }
+    transaction.commit().await
+}
+
+async fn write_group(db: &mut SqliteConnection, group: &Group) -> Result<(), sqlx::Error> {
+    let log = log(db, group).await?;
     let scope = format!("s{log} {}", agent_mark(&group.tenant, &group.agent));
     let mut open: Option<(Digest, Open)> = None;
     for piece in &group.pieces {
         let digest = piece.row().digest();
         let at = match open {
             Some((of, at)) if of == digest => at,
-            _ => message(&mut transaction, (log, &group.agent), piece).await?,
+            _ => message(db, (log, &group.agent), piece).await?,
         };
         open = Some((digest, at));
         if !at.old {
-            put(&mut transaction, log, at.id, (piece, &scope)).await?;
+            put(db, log, at.id, (piece, &scope)).await?;
         }
     }
-    transaction.commit().await
+    Ok(())
 }
 
 /// The session's number; it is in use now.
 async fn log(db: &mut SqliteConnection, group: &Group) -> Result<i64, sqlx::Error> {
+    let (tenant, session, agent) = (group.tenant.0.as_slice(), group.session.0.as_slice(), group.agent.as_ref());
     let query = "INSERT INTO logs (tenant, session, agent, title, first_used, last_used, messages, tokens, bytes) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?5, 0, 0, 0) ON CONFLICT (tenant, session) DO UPDATE SET \
+                 VALUES (?, ?, ?, ?, ?, ?, 0, 0, 0) ON CONFLICT (tenant, session) DO UPDATE SET \
                  last_used = max(last_used, excluded.last_used), \
-                 title = CASE title WHEN '' THEN excluded.title ELSE title END RETURNING id";
-    let query = sqlx::query(query).bind(group.tenant.0.as_slice()).bind(group.session.0.as_slice());
-    let query = query.bind(group.agent.as_ref()).bind(group.title.as_str()).bind(group.now);
-    let log = query.fetch_one(&mut *db).await?.try_get(0)?;
-    let query = sqlx::query("INSERT OR IGNORE INTO log_agents (log, agent) VALUES (?, ?)");
-    query.bind(log).bind(group.agent.as_ref()).execute(db).await?;
-    Ok(log)
+                 title = CASE title WHEN '' THEN excluded.title ELSE title END; \
+                 INSERT OR IGNORE INTO log_agents (log, agent) \
+                 SELECT id, ? FROM logs WHERE tenant = ? AND session = ?; \
+                 SELECT id FROM logs WHERE tenant = ? AND session = ?";
+    let query = sqlx::query(query).bind(tenant).bind(session).bind(agent).bind(group.title.as_str());
+    let query = query.bind(group.now).bind(group.now).bind(agent).bind(tenant).bind(session);
+    query.bind(tenant).bind(session).fetch_one(db).await?.try_get(0)
 }
 
 /// The row of the message that a piece belongs to. The first piece makes it.
 async fn message(db: &mut SqliteConnection, owner: (i64, &str), piece: &Piece) -> Result<Open, sqlx::Error> {
-    let ((log, agent), row) = (owner, piece.row());
-    let digest = row.digest();
-    let found = sqlx::query("SELECT id, whole FROM log_messages WHERE log = ? AND digest = ?");
-    let found = found.bind(log).bind(digest.as_slice()).fetch_optional(&mut *db).await?;
+    let ((log, _), row) = (owner, piece.row());
     let begins = matches!(piece, Piece::Chunk { number: 0, .. });
-    if let Some(found) = found {
-        let (id, whole): (i64, i64) = (found.try_get(0)?, found.try_get(1)?);
-        match (whole != 0, begins, row.kind) {
-            (true, true, Kind::Answered) | (false, true, _) => retire(db, log, id).await?,
-            (true, _, _) => return Ok(Open { id, old: true }),
-            (false, false, _) => return Ok(Open { id, old: false }),
-        }
-    } else if !begins {
-        // Its beginning was swept away meanwhile.
-        return Ok(Open { id: 0, old: true });
+    if begins && let Some(id) = insert(db, owner, row).await? {
+        return Ok(Open { id, old: false });
     }
-    let message = &row.message;
+    let found = sqlx::query("SELECT id, whole FROM log_messages WHERE log = ? AND digest = ?");
+    let found = found.bind(log).bind(row.digest().as_slice()).fetch_optional(&mut *db).await?;
+    // Its beginning was swept away meanwhile.
+    let Some(found) = found else { return Ok(Open { id: 0, old: true }) };
+    let (id, whole): (i64, i64) = (found.try_get(0)?, found.try_get(1)?);
+    match (whole != 0, begins, row.kind) {
+        (true, true, Kind::Answered) | (false, true, _) => retire(db, log, id).await?,
+        (true, _, _) => return Ok(Open { id, old: true }),
+        (false, false, _) => return Ok(Open { id, old: false }),
+    }
+    Ok(insert(db, owner, row).await?.map_or(Open { id: 0, old: true }, |id| Open { id, old: false }))
+}
+
+/// Makes a message's row; `None` if there is one.
+async fn insert(db: &mut SqliteConnection, (log, agent): (i64, &str), row: &Row) -> Result<Option<i64>, sqlx::Error> {
+    let (message, digest) = (&row.message, row.digest());
     let query = "INSERT INTO log_messages (log, digest, parent, after, number, role, agent, dialect, time, tokens, \
-                 length, passages, whole) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) RETURNING id";
+                 length, passages, whole) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0) \
+                 ON CONFLICT (log, digest) DO NOTHING RETURNING id";
     let query = sqlx::query(query).bind(log).bind(digest.as_slice());
     let query = query.bind(row.parent().map(|parent| parent.to_vec()));
     let query = query.bind(row.after().map(|after| after.as_slice())).bind(i64::from(message.number));
     let query = query.bind(role_code(message.role)).bind(agent).bind(dialect_code(row.dialect)).bind(row.time);
     let query = query.bind(message.tokens.map(i64::from)).bind(size(message.json.len())).bind(size(row.passages));
-    Ok(Open { id: query.fetch_one(db).await?.try_get(0)?, old: false })
+    query.fetch_optional(db).await?.map(|made| made.try_get(0)).transpose()
 }
 
 async fn put(db: &mut SqliteConnection, log: i64, id: i64, (piece, scope): (&Piece, &str)) -> Result<(), sqlx::Error> {
@@ -250,17 +265,17 @@ async fn put(db: &mut SqliteConnection, log: i64, id: i64, (piece, scope): (&Pie
 /// A message is whole if all of it was written: it counts from now on, and in place of the answer that it is. Where
 /// a group was lost in between, a later request brings it again.
 async fn end(db: &mut SqliteConnection, log: i64, id: i64, row: &Row) -> Result<(), sqlx::Error> {
-    let query = "SELECT (SELECT count(*) FROM log_bodies WHERE message = ?1), \
-                 (SELECT count(*) FROM log_index_docsize WHERE id BETWEEN ?2 AND ?3)";
-    let query = sqlx::query(query).bind(id).bind(first_passage(id)).bind(last_passage(id));
-    let written = query.fetch_one(&mut *db).await?;
-    if (written.try_get::<i64, _>(0)?, written.try_get::<i64, _>(1)?) != (size(row.chunks), size(row.passages)) {
+    let query = "UPDATE log_messages SET whole = 1 WHERE id = ? \
+                 AND (SELECT count(*) FROM log_bodies WHERE message = ?) = ? \
+                 AND (SELECT count(*) FROM log_index_docsize WHERE id BETWEEN ? AND ?) = ?; \
+                 UPDATE logs SET messages = messages + 1, tokens = tokens + ?, bytes = bytes + ? \
+                 WHERE id = ? AND changes() = 1";
+    let query = sqlx::query(query).bind(id).bind(id).bind(size(row.chunks));
+    let query = query.bind(first_passage(id)).bind(last_passage(id)).bind(size(row.passages));
+    let query = query.bind(i64::from(row.message.tokens.unwrap_or(0))).bind(size(row.message.json.len())).bind(log);
+    if query.execute(&mut *db).await?.rows_affected() == 0 {
         return Ok(());
     }
-    sqlx::query("UPDATE log_messages SET whole = 1 WHERE id = ?").bind(id).execute(&mut *db).await?;
-    let query = "UPDATE logs SET messages = messages + 1, tokens = tokens + ?2, bytes = bytes + ?3 WHERE id = ?1";
-    let query = sqlx::query(query).bind(log).bind(i64::from(row.message.tokens.unwrap_or(0)));
-    query.bind(size(row.message.json.len())).execute(&mut *db).await?;
     let sent_back = row.kind == Kind::Sent && row.message.role == Role::Assistant;
     if let (true, Some(parent)) = (sent_back, &row.message.parent) {
         let query = sqlx::query("SELECT id FROM log_messages WHERE log = ? AND after = ?");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{MAX_TOUCHES, NOTES_PER_FLUSH, Writer};
 use crate::store::commit::{Applied, Owner, Packed, Ticket, apply};
 use crate::store::files::{self, Change, Changed, Keeper, MemoryError};
-use crate::store::log::{self, Written};
+use crate::store::log::{self, Group, Written};
 use crate::store::notes;
 use crate::store::retention::{Bounds, Due, sweep};
 use crate::store::shared::now;
@@ -106,8 +106,8 @@ impl Writer {
 
     /// Writes some of the log, or drops it: it says nothing of the store's health.
     pub(super) async fn log(&mut self, written: Written) {
-        let group = match written {
-            Written::Group(group) => group,
+        let groups = match written {
+            Written::Groups(groups) => groups,
             Written::Flush(reply) => {
                 let _ = reply.send(());
                 return;
@@ -116,12 +116,12 @@ impl Writer {
         self.let_go_of_failed().await;
         self.follow_file().await;
         let result = match &mut self.db {
-            Some((db, _)) => bounded(log::write(db, &group)).await,
+            Some((db, _)) => bounded(log::write(db, &groups)).await,
             None => Err(sqlx::Error::PoolClosed),
         };
         if let Err(error) = result {
             tracing::debug!(%error, "messages not logged");
-            self.shared.log.dropped(group.messages().max(1));
+            self.shared.log.dropped(groups.iter().map(Group::messages).sum::<usize>().max(1));
             self.shared.log.forget();
             // A failed write may have ended its transaction, and the connection would take it for open for ever.
             if self.db.is_some() && !is_busy(&error) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::wire::memo::Memo;
-use crate::wire::{fields, read};
+use crate::wire::{glance, read};
 
 fn conversation(body: &str) -> Conversation<'_> {
     read(Dialect::Responses, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap()
@@ -121,13 +121,13 @@ fn a_beginning_is_told_without_a_reading_as_with_one_or_not_at_all() {
         (vec![user, "1"], None),
     ] {
         let body = format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
-        let fields = fields(Dialect::Responses, body.as_bytes()).unwrap();
+        let fields = glance(Dialect::Responses, body.as_bytes()).unwrap().fields;
         assert_eq!(super::begins(&fields, body.as_bytes(), 1_000), begins, "{body}");
         if let Some(begins) = begins {
             assert_eq!(begins_read(&conversation(&body), 1_000), begins, "{body}");
         }
     }
     let text = r#"{"input":"x"}"#;
-    let fields = fields(Dialect::Responses, text.as_bytes()).unwrap();
+    let fields = glance(Dialect::Responses, text.as_bytes()).unwrap().fields;
     assert_eq!(begins(&fields, text.as_bytes(), 1_000), Some(true));
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::bodies::{Client, Style, client, session};
 use crate::wire::Dialect;
 use crate::wire::memo::{Memo, Salt};
-use crate::wire::{fields, read, read_known};
+use crate::wire::{glance, read, read_known};
 
 const SALT: Salt = [7; 16];
 
@@ -206,7 +206,7 @@ proptest! {
             client.take(step);
             let body = client.body();
             let whole = read(client.dialect, body.as_bytes(), &Memo::new(0), SALT).unwrap();
-            let alone = fields(client.dialect, body.as_bytes()).unwrap();
+            let alone = glance(client.dialect, body.as_bytes()).unwrap().fields;
             prop_assert_eq!(&alone.model, &whole.fields.model);
             prop_assert_eq!(alone.most_output(), whole.max_output());
         }

@@ -9,7 +9,7 @@ use crate::compact::calibration::Calibration;
 use crate::compact::head::{self, Source};
 use crate::compact::ladder::{self, Goal, Rung, Step};
 use crate::compact::lighten::lightened;
-use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan};
+use crate::compact::plan::{Load, Need, Proposal, Situation, merge, plan, plan_again};
 use crate::compact::render::{Rendering, render};
 use crate::compact::rows::{Checkpoint, Known, Removed, TextKey};
 use crate::compact::tokens::Tokens;
@@ -215,6 +215,11 @@ impl World {
         // The client's own compaction starts none.
         let asks = client_compaction::asks_for_it(&conversation);
         let proposal = if asks { Proposal::default() } else { plan(&situation) };
+        let again = Proposal { summary: Need::No, ..plan_again(&situation) };
+        let asked = Proposal { summary: Need::No, ..plan(&situation) };
+        assert_eq!(format!("{again:?}"), format!("{asked:?}"), "but for a summary made ahead");
+        let same = |need: &Need| matches!(need, Need::Ahead { .. }) || *need == plan_again(&situation).summary;
+        assert!(same(&plan(&situation).summary));
         let mut stored = self.take(&proposal).is_ok();
         let mut known = self.store.known(&conversation);
         stored &= self.summaries(&situation.with(&known), proposal.summary).is_ok();
