@@ -26,7 +26,7 @@ use super::Tenant;
 use crate::wire::plain::plain;
 use crate::wire::{Dialect, Digest, Role};
 
-pub(super) use delete::{delete_log, delete_retired};
+pub(super) use delete::{delete_log, delete_retired, detach};
 pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
 pub(super) use write::{Written, write};

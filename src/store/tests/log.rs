@@ -235,6 +235,38 @@ async fn the_log_expires_with_its_session_and_counts_for_the_size() {
     assert_eq!(left, 0);
 }
 
+#[tokio::test]
+async fn a_log_that_was_swept_is_whole_again_when_its_session_goes_on() {
+    let f = Fixture::new().await;
+    let (id, other) = (session(&f, "swept"), session(&f, "kept"));
+    let (turns, said) = (chain("swept", 101), (0..101).map(|n| format!("text {n}")).collect::<Vec<_>>());
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    log(&f, id, "swept", &said[..100]).await;
+    log(&f, other, "kept", &["kept"]).await;
+    let later = shared::now() + 40 * 24 * 3_600;
+    let mut db = f.outsider().await;
+    let used = sqlx::query("UPDATE logs SET last_used = ? WHERE session = ?").bind(later).bind(other.0.as_slice());
+    used.execute(&mut db).await.unwrap();
+    f.store.sweep_at(later).await;
+    assert_eq!(f.store.logged(&f.tenant, &id, &turns), 0, "it is given anew");
+    assert_eq!(f.store.logged(&f.tenant, &other, &chain("kept", 1)), 1, "another session's is not");
+    log(&f, id, "swept", &said).await;
+    assert_eq!(page(&f, &own(id), None, HistoryPage { last: 200, ..ALL }).await.unwrap().len(), 101);
+
+    // It goes on while it is being swept.
+    let number: i64 = sqlx::query_scalar("SELECT id FROM logs WHERE session = ?").bind(id.0.as_slice()).fetch_one(&mut db).await.unwrap();
+    assert_eq!(super::super::log::detach(&mut db, number).await.unwrap(), Some(id));
+    assert_eq!(super::super::log::delete_log(&mut db, number).await.unwrap(), retention::Due::More);
+    assert!(find(&f, &Scope::Tenant, "text").await.is_empty() && page(&f, &own(id), None, ALL).await.is_none());
+    f.store.shared.log.forget_session(&id);
+    log(&f, id, "swept", &said).await;
+    let sessions = f.store.sessions(&f.tenant, &own(id)).await.unwrap();
+    assert_eq!((sessions[0].messages, page(&f, &own(id), None, ALL).await.unwrap().len()), (101, 100));
+    f.store.sweep_at(0).await;
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM log_messages").fetch_one(&mut db).await.unwrap();
+    assert_eq!(left, 102, "what was left of the old one is gone");
+}
+
 mod foreign {
     use proptest::prelude::*;
 
