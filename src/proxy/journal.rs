@@ -18,10 +18,12 @@ use super::identity::{Names, Session};
 use super::origin::{self, Incoming};
 use super::tenant::{Identity, Proof};
 use crate::config::{Config, Subject};
-use crate::store::log::{Kind, LogBatch, Message};
+use crate::store::log::{Kind, LogBatch, Message, Unfound};
 use crate::store::{Store, Tenant};
+use crate::tools::definitions::Tool;
 use crate::wire::answered::Answered;
 use crate::wire::memo::Memo;
+use crate::wire::plain::{Source, plain};
 use crate::wire::{self, Conversation, Dialect, Digest, Errand, Role};
 
 /// Requests and answers that may wait to be read.
@@ -265,6 +267,7 @@ impl Reader {
             number: last.saturating_add(i + 1),
             role: Role::Assistant,
             tokens: None,
+            unfound: unfound(plain(*dialect, &json).calls.iter().map(String::as_str), []),
             json,
         };
         let messages = answered.finish().into_iter().zip(0..).map(message).collect();
@@ -294,6 +297,23 @@ fn messages(conversation: &Conversation<'_>, known: usize) -> Vec<Message> {
         role: item.facts.role,
         tokens: item.facts.tokens.get().copied(),
         json: Bytes::copy_from_slice(conversation.raw(i)),
+        unfound: {
+            let results = item.facts.results.iter().map(|id| conversation.tool_of(i, id));
+            unfound(item.facts.calls.iter().map(|call| call.name.as_str()), results)
+        },
     };
     items.map(message).collect()
+}
+
+/// The calls of the proxy's own tools, and what these answered: a search that found them would show but what was
+/// looked for, and shown, before.
+fn unfound<'n>(
+    calls: impl IntoIterator<Item = &'n str>,
+    results: impl IntoIterator<Item = Option<&'n str>>,
+) -> Unfound {
+    let called = calls.into_iter().enumerate().filter(|(_, name)| Tool::is_called(name));
+    let answered = results.into_iter().enumerate().filter(|(_, name)| name.is_some_and(Tool::is_called));
+    let called = called.map(|(at, _)| Source::Call(at));
+    let parts: Vec<Source> = called.chain(answered.map(|(at, _)| Source::Result(at))).collect();
+    if parts.is_empty() { Unfound::Nothing } else { Unfound::Parts(parts) }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Tenant;
-use crate::wire::plain::plain;
+use crate::wire::plain::{Source, plain};
 use crate::wire::{Dialect, Digest, Role};
 
 pub(super) use delete::{delete_log, delete_retired, detach};
@@ -98,6 +98,18 @@ pub struct Message {
     pub tokens: Option<u32>,
     /// The item as its client sent it.
     pub json: Bytes,
+    /// What no search finds of it.
+    pub unfound: Unfound,
+}
+
+/// What of a message is kept, but no search finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Unfound {
+    #[default]
+    Nothing,
+    /// These parts: a search that found its own words, and what it found before, would find nothing else.
+    Parts(Vec<Source>),
+    Everything,
 }
 
 /// Says how long it is, not what it says.

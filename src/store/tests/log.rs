@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::log::{HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId};
+use super::super::log::{HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId, Unfound};
 use super::*;
 use crate::wire::{Dialect, Role};
 
@@ -17,7 +17,15 @@ pub(super) fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> Log
         let (role, name) = if i % 2 == 0 { (Role::User, "user") } else { (Role::Assistant, "assistant") };
         let json = json!({"role": name, "content": text}).to_string().into();
         let parent = i.checked_sub(1).map(|before| chain[before]);
-        Message { digest: chain[i], parent, number: i as u32 + 1, role, tokens: Some(7), json }
+        Message {
+            digest: chain[i],
+            parent,
+            number: i as u32 + 1,
+            role,
+            tokens: Some(7),
+            json,
+            unfound: Unfound::Nothing,
+        }
     });
     LogBatch { session, agent: "codex".into(), dialect: Dialect::Chat, kind: Kind::Sent, messages: messages.collect() }
 }
@@ -117,7 +125,7 @@ async fn an_answer_counts_until_its_client_sends_it_back() {
     let answered = |text: &str| {
         let json = json!({"role": "assistant", "content": text}).to_string().into();
         let message =
-            Message { digest: turns[0], parent: Some(turns[0]), number: 2, role: Role::Assistant, tokens: None, json };
+            Message { digest: turns[0], parent: Some(turns[0]), number: 2, role: Role::Assistant, tokens: None, json, unfound: Unfound::Nothing };
         LogBatch { kind: Kind::Answered, messages: vec![message], ..batch(id, &turns, &[]) }
     };
     f.store.log(&f.tenant, answered("the first try"));

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::proxy::budget::Budget;
 use crate::proxy::reading::{Reading, Who};
-use crate::store::log::{Kind, LogBatch, Message};
+use crate::store::log::{Kind, LogBatch, Message, Unfound};
 use crate::store::{Limits, Store, Tenant};
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::Caller;
@@ -58,6 +58,7 @@ impl Desk {
                 role,
                 tokens: Some(3),
                 json: json!({"role": name, "content": text}).to_string().into(),
+                unfound: Unfound::Nothing,
             }
         });
         let batch = LogBatch {
