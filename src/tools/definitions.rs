@@ -71,7 +71,7 @@ const fn optional(name: &'static str, kind: Kind, description: &'static str) -> 
 const AGENT: Parameter = optional(
     "agentId",
     Kind::Text,
-    "Only sessions of this agent, as session_list names it. Default: all that may be read.",
+    "Only what this agent wrote in, as session_list names it. Default: all that may be read.",
 );
 const SESSION: Parameter = optional("sessionId", Kind::Text, "Only this session: an id from session_list.");
 
@@ -123,6 +123,12 @@ const HISTORY: Definition = Definition {
             "before",
             Kind::Count(1),
             "Only messages with smaller numbers, as an earlier page or a hit gave them.",
+        ),
+        optional(
+            "branch",
+            Kind::Text,
+            "Which branch, as a hit or an earlier page gave it: conversations fork. Default: this conversation's own, of \
+             another session the latest.",
         ),
         optional(
             "char_offset",

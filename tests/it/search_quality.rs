@@ -146,7 +146,7 @@ async fn words_out_of_old_messages_find_them() {
     let tenant = store.tenant(&[b"corpus"]);
     let mut missed = Vec::new();
     for (query, at) in queries(&old, &recent) {
-        let search = Search { query: query.clone(), session: None, max: FIRST };
+        let search = Search { query: query.clone(), session: None, agent: None, max: FIRST };
         let hits = store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap().best;
         let wanted = &old[at];
         let place = hits.iter().position(|hit| (hit.session, hit.number) == (wanted.session, wanted.number));

@@ -12,7 +12,7 @@ use crate::support::chat::{parsed, post, with};
 use crate::support::proxy::{Served, open};
 
 const ALL_ON: &str = "[tool_result_eviction]\n[compaction]\n[sessions]\n";
-pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
+pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None, agent: None };
 
 /// The program over a store of its own.
 struct Stand {
@@ -79,7 +79,7 @@ async fn what_is_said_is_logged_and_only_for_whom_it_was_said() {
     let (own, messages) = all.iter().find(|(session, _)| session.messages > 2).unwrap();
     let answered: Vec<bool> = messages.iter().map(|message| message.answered).collect();
     assert_eq!(answered, [false, false, false, true], "in place of the answer stands what its client sent");
-    let search = Search { query: "get_user_name".to_owned(), session: None, max: 10 };
+    let search = Search { query: "get_user_name".to_owned(), session: None, agent: None, max: 10 };
     let hits = stand.store.search_log(&own.tenant, &Scope::Tenant, &search).await.unwrap().best;
     assert_eq!(hits.len(), 1, "{hits:?}");
     assert_eq!(hits[0].session, own.id);

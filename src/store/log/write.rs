@@ -258,9 +258,10 @@ async fn end(db: &mut SqliteConnection, log: i64, id: i64, row: &Row) -> Result<
         return Ok(());
     }
     sqlx::query("UPDATE log_messages SET whole = 1 WHERE id = ?").bind(id).execute(&mut *db).await?;
-    let query = "UPDATE logs SET messages = messages + 1, tokens = tokens + ?2, bytes = bytes + ?3 WHERE id = ?1";
+    let query = "UPDATE logs SET messages = messages + ?4, tokens = tokens + ?2, bytes = bytes + ?3 WHERE id = ?1";
     let query = sqlx::query(query).bind(log).bind(i64::from(row.message.tokens.unwrap_or(0)));
-    query.bind(size(row.message.json.len())).execute(&mut *db).await?;
+    let query = query.bind(size(row.message.json.len())).bind(i64::from(row.message.number.min(1)));
+    query.execute(&mut *db).await?;
     let sent_back = row.kind == Kind::Sent && row.message.role == Role::Assistant;
     if let (true, Some(parent)) = (sent_back, &row.message.parent) {
         let query = sqlx::query("SELECT id FROM log_messages WHERE log = ? AND after = ?");

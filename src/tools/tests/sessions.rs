@@ -80,7 +80,7 @@ impl Desk {
 }
 
 fn view(scope: Scope, current: SessionId) -> Option<View> {
-    Some(View { scope, current: Some(current), tip: None })
+    Some(View { scope, current: Some(current), chain: None })
 }
 
 fn own(session: SessionId) -> Option<View> {
@@ -139,7 +139,9 @@ async fn a_conversation_is_listed_read_and_searched() {
     );
     assert!(list.ends_with("4 messages, 12 tokens: Fix parse_config\n"), "{list}");
     let page = called(&tools, "session_history", json!({"lastN": 2})).await;
-    assert!(page.starts_with(&format!("[session {one}: messages #3 to #4; for earlier ones use before=3]\n#3 user ")));
+    let branch = Cursor::of(&chain(1, 4)[3]);
+    let head = format!("[session {one}: messages #3 to #4; for earlier ones use before=3, branch={branch}]\n#3 user ");
+    assert!(page.starts_with(&head), "{page}");
     assert!(page.ends_with("Z\nIt holds the needle-4711\n\n"), "{page}");
     let page = called(&tools, "session_history", json!({"before": 3})).await;
     assert!(page.starts_with(&format!("[session {one}: messages #1 to #2]\n")), "{page}");
@@ -178,7 +180,7 @@ async fn a_message_that_is_longer_than_a_page_is_read_in_parts() {
     let tools = desk.tools(tenant, own(session));
     let page = called(&tools, "session_history", json!({})).await;
     assert!(
-        page.starts_with(&format!("[session {session}: messages #3 to #3; for earlier ones use before=3]")),
+        page.starts_with(&format!("[session {session}: messages #3 to #3; for earlier ones use before=3, branch=")),
         "{page}"
     );
     let (mut whole, mut arguments) = (String::new(), json!({"before": 3}));
