@@ -198,7 +198,8 @@ impl Tool {
     /// Whether a call by this name is one of a tool like the proxy's: by its own name, also behind that of a namespace or
     /// server (`mcp__recall__session_search`), or behind any prefix that names the proxy.
     pub fn is_called(name: &str) -> bool {
-        let prefixed = |tool: Self| name.strip_suffix(tool.name()).is_some_and(|before| before.contains("compactproxy"));
+        let prefixed =
+            |tool: Self| name.strip_suffix(tool.name()).is_some_and(|before| before.contains("compactproxy"));
         bare_names(name).into_iter().any(|name| Self::named(name).is_some()) || Self::ALL.into_iter().any(prefixed)
     }
 

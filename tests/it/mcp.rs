@@ -300,7 +300,15 @@ async fn logged(store: &Store, headers: &[(&'static str, &'static str)], texts: 
         let json = json!({"role": "user", "content": text}).to_string().into();
         let digest = |number: u32| [u8::try_from(number).unwrap(); 32];
         let parent = (number > 1).then(|| digest(number - 1));
-        Message { digest: digest(number), parent, number, role: Role::User, tokens: None, json, unfound: Unfound::Nothing }
+        Message {
+            digest: digest(number),
+            parent,
+            number,
+            role: Role::User,
+            tokens: None,
+            json,
+            unfound: Unfound::Nothing,
+        }
     });
     let (dialect, messages) = (Dialect::Chat, messages.collect());
     store.log(&tenant, LogBatch { session: session.id, agent: session.agent, dialect, kind: Kind::Sent, messages });

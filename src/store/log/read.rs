@@ -154,14 +154,16 @@ async fn own_branch(
     };
     let own = ids(db, log, chain.get(..upto).unwrap_or(chain)).await?;
     let own: HashSet<i64> = own.into_iter().map(|(id, _)| id).collect();
-    let query = "SELECT id, number, agent FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL ORDER BY number DESC";
+    let query =
+        "SELECT id, number, agent FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL ORDER BY number DESC";
     let mut all = Vec::new();
     for row in sqlx::query(query).bind(log).fetch_all(db).await? {
         let (id, number): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
         all.push((id, number, agent(&row, 2)?));
     }
     let own = all.into_iter().filter(|(id, ..)| own.contains(id));
-    let upto = own.skip_while(|(_, _, wrote)| page.tip.is_none() && page.agent.as_ref().is_some_and(|agent| agent != wrote));
+    let upto =
+        own.skip_while(|(_, _, wrote)| page.tip.is_none() && page.agent.as_ref().is_some_and(|agent| agent != wrote));
     let before = page.before.map_or(i64::MAX, i64::from);
     Ok(upto.filter(|(_, number, _)| *number < before).map(|(id, ..)| id).take(page.last.min(MAX_PAGE)).collect())
 }

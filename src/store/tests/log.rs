@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
-use super::super::log::{HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId, Tip, Unfound};
+use super::super::log::{
+    Cursor, HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId, Tip, Unfound,
+};
 use super::*;
+use crate::wire::plain::Source;
 use crate::wire::{Dialect, Role};
 
 /// The session of an agent `codex` that `name` names.
@@ -77,7 +80,8 @@ async fn what_was_said_is_listed_shown_and_found() {
     let all = page(&f, &own(id), None, ALL).await.unwrap();
     assert_eq!(texts(&all), said);
     assert_eq!(all[0].json, json!({"role": "user", "content": said[0]}).to_string());
-    let some = page(&f, &own(id), None, HistoryPage { last: 2, before: Some(4), tip: None, agent: None }).await.unwrap();
+    let some =
+        page(&f, &own(id), None, HistoryPage { last: 2, before: Some(4), tip: None, agent: None }).await.unwrap();
     assert_eq!(some.iter().map(|message| message.number).collect::<Vec<_>>(), [2, 3]);
     for (query, number) in [
         ("get_user_name", 1),
@@ -112,7 +116,19 @@ async fn forks_are_branches_of_one_tree() {
     assert_eq!(texts(&page(&f, &own(id), None, ALL).await.unwrap()), ["start", "right"], "the latest");
     let left = HistoryPage { tip: Some(Tip::At(trunk[1])), ..ALL };
     assert_eq!(texts(&page(&f, &own(id), None, left).await.unwrap()), ["start", "left"]);
-    assert_eq!(find(&f, &own(id), "left").await.len(), 1);
+    let through = |digest: &Digest| HistoryPage { tip: Some(Tip::Through(Cursor::of(digest))), ..ALL };
+    let hits = find(&f, &own(id), "left").await;
+    assert_eq!(hits.len(), 1);
+    let there = page(&f, &own(id), None, through(&hits[0].digest)).await.unwrap();
+    assert_eq!(texts(&there), ["start", "left"], "a hit is read where it is");
+    let there = page(&f, &own(id), None, through(&trunk[0])).await.unwrap();
+    assert_eq!(texts(&there), ["start", "right"], "of several branches the latest");
+    let there = page(&f, &own(id), None, HistoryPage { before: Some(2), ..through(&trunk[1]) }).await.unwrap();
+    assert_eq!(texts(&there), ["start"]);
+    assert!(page(&f, &own(id), None, through(&[9; 32])).await.unwrap().is_empty());
+    let last = async |chain: &[Digest]| f.store.last_logged(&f.tenant, id, chain).await.unwrap();
+    assert_eq!(last(&[trunk[0], fork, [9; 32], [8; 32]]).await, Some(fork), "what comes after is not written yet");
+    assert_eq!(last(&[[9; 32]; 600]).await, None);
     assert_eq!(f.store.sessions(&f.tenant, &own(id)).await.unwrap()[0].messages, 3);
 }
 
@@ -124,8 +140,15 @@ async fn an_answer_counts_until_its_client_sends_it_back() {
     log(&f, id, "answers", &["question"]).await;
     let answered = |text: &str| {
         let json = json!({"role": "assistant", "content": text}).to_string().into();
-        let message =
-            Message { digest: turns[0], parent: Some(turns[0]), number: 2, role: Role::Assistant, tokens: None, json, unfound: Unfound::Nothing };
+        let message = Message {
+            digest: turns[0],
+            parent: Some(turns[0]),
+            number: 2,
+            role: Role::Assistant,
+            tokens: None,
+            json,
+            unfound: Unfound::Nothing,
+        };
         LogBatch { kind: Kind::Answered, messages: vec![message], ..batch(id, &turns, &[]) }
     };
     f.store.log(&f.tenant, answered("the first try"));
@@ -154,6 +177,7 @@ async fn scopes_reach_no_further_than_they_say() {
         (find(&f, scope, "secret").await.len(), f.store.sessions(&f.tenant, scope).await.unwrap().len())
     };
     assert_eq!(numbers(&own(one)).await, (1, 1));
+    assert_eq!(f.store.sessions_of("claude").await.unwrap().len(), 1);
     assert_eq!(numbers(&Scope::Agent("claude".into())).await, (1, 1));
     assert_eq!(numbers(&Scope::Agent("nobody".into())).await, (0, 0));
     assert_eq!(numbers(&Scope::Tenant).await, (2, 2));
@@ -169,6 +193,68 @@ async fn scopes_reach_no_further_than_they_say() {
     assert_eq!(f.store.history(&foreign, &Scope::Tenant, Some(one), ALL).await, Ok(None));
     let search = Search { query: "secret alpha".to_owned(), session: None, agent: None, max: 10 };
     assert!(f.store.search_log(&foreign, &Scope::Tenant, &search).await.unwrap().best.is_empty());
+}
+
+#[tokio::test]
+async fn in_one_session_an_agent_chooses_its_branch_and_what_is_found() {
+    let f = Fixture::new().await;
+    let id = session(&f, "agents");
+    let turns = chain("agents", 3);
+    log(&f, id, "agents", &["start", "the word here", "and on"]).await;
+    let side = LogBatch { agent: "sub".into(), ..batch(id, &chain("side", 2), &["a task", "the word there"]) };
+    f.store.log(&f.tenant, side);
+    f.store.flush_log().await;
+    let of = |agent: &str| HistoryPage { agent: Some(agent.into()), ..ALL };
+    assert_eq!(texts(&page(&f, &own(id), None, of("codex")).await.unwrap()), ["start", "the word here", "and on"]);
+    assert_eq!(texts(&page(&f, &own(id), None, of("sub")).await.unwrap()), ["a task", "the word there"]);
+    assert!(page(&f, &own(id), None, of("nobody")).await.unwrap().is_empty());
+    let listed = f.store.sessions(&f.tenant, &own(id)).await.unwrap();
+    assert_eq!(listed[0].agents.iter().map(|agent| &**agent).collect::<Vec<_>>(), ["codex", "sub"]);
+    for scope in [own(id), Scope::Tenant] {
+        let search = Search { query: "word".to_owned(), session: None, agent: Some("sub".into()), max: 1 };
+        let hits = f.store.search_log(&f.tenant, &scope, &search).await.unwrap().best;
+        assert_eq!(hits.iter().map(|hit| &*hit.agent).collect::<Vec<_>>(), ["sub"]);
+    }
+    // Who reads as one agent sees nothing of another's, on whatever branch.
+    let foreign = HistoryPage { tip: Some(Tip::Through(Cursor::of(&turns[1]))), ..ALL };
+    assert!(page(&f, &Scope::Agent("sub".into()), Some(id), foreign).await.unwrap().is_empty());
+    let listed = f.store.sessions(&f.tenant, &Scope::Agent("sub".into())).await.unwrap();
+    assert_eq!(listed[0].agents.iter().map(|agent| &**agent).collect::<Vec<_>>(), ["sub"]);
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_found_is_kept_and_found_by_no_search() {
+    let f = Fixture::new().await;
+    let id = session(&f, "unfound");
+    let mut given = batch(id, &chain("unfound", 3), &["the needle", "needle again", "no more"]);
+    given.messages[1].unfound = Unfound::Everything;
+    let call = json!({"id": "a", "type": "function", "function": {"name": "session_search", "arguments": "{\"query\":\"needle\"}"}});
+    let both = json!({"role": "assistant", "content": "Let me look for straw.", "tool_calls": [call]}).to_string();
+    given.messages[2].json = both.clone().into();
+    given.messages[2].unfound = Unfound::Parts(vec![Source::Call(0)]);
+    // Before all of it, once and again where it has changed.
+    for text in ["be brief, needle", "be brief, needle", "be long, needle"] {
+        let lead = Message {
+            digest: *blake3::hash(text.as_bytes()).as_bytes(),
+            number: 0,
+            parent: None,
+            role: Role::System,
+            json: json!({"role": "system", "content": text}).to_string().into(),
+            unfound: Unfound::Everything,
+            ..given.messages[0].clone()
+        };
+        let messages = [vec![lead], given.messages.clone()].concat();
+        f.store.log(&f.tenant, LogBatch { messages, ..given.clone() });
+    }
+    f.store.flush_log().await;
+    assert_eq!(find(&f, &own(id), "needle").await.iter().map(|hit| hit.number).collect::<Vec<_>>(), [1]);
+    assert_eq!(find(&f, &own(id), "straw").await.iter().map(|hit| hit.number).collect::<Vec<_>>(), [3]);
+    let all = page(&f, &own(id), None, ALL).await.unwrap();
+    assert_eq!(all.iter().map(|message| message.number).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(all[2].json, both);
+    assert_eq!(f.store.sessions(&f.tenant, &own(id)).await.unwrap()[0].messages, 3);
+    let (written, _) = f.store.written(id, 0).await.unwrap();
+    assert_eq!(written.iter().map(|message| message.number).collect::<Vec<_>>(), [0, 1, 2, 3, 0]);
 }
 
 #[tokio::test]
@@ -262,7 +348,11 @@ async fn a_log_that_was_swept_is_whole_again_when_its_session_goes_on() {
     assert_eq!(page(&f, &own(id), None, HistoryPage { last: 200, ..ALL }).await.unwrap().len(), 101);
 
     // It goes on while it is being swept.
-    let number: i64 = sqlx::query_scalar("SELECT id FROM logs WHERE session = ?").bind(id.0.as_slice()).fetch_one(&mut db).await.unwrap();
+    let number: i64 = sqlx::query_scalar("SELECT id FROM logs WHERE session = ?")
+        .bind(id.0.as_slice())
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
     assert_eq!(super::super::log::detach(&mut db, number).await.unwrap(), Some(id));
     assert_eq!(super::super::log::delete_log(&mut db, number).await.unwrap(), retention::Due::More);
     assert!(find(&f, &Scope::Tenant, "text").await.is_empty() && page(&f, &own(id), None, ALL).await.is_none());
