@@ -302,7 +302,7 @@ mod foreign {
                 let listed = f.store.sessions(&f.tenant, &scope).await.unwrap();
                 prop_assert_eq!(listed.iter().map(|info| info.messages).sum::<u64>(), chain.len() as u64);
                 for (tenant, theirs) in [(f.tenant, "stranger"), (stranger, "me")] {
-                    let search = Search { query: format!("{theirs} {query}"), session: None, max: 100 };
+                    let search = Search { query: format!("{theirs} {query}"), session: None, agent: None, max: 100 };
                     let hits = f.store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap().best;
                     let mark = format!("of {theirs}");
                     let own = hits.iter().all(|hit| hit.tenant == tenant && !hit.snippet.ends_with(&mark));
