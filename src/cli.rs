@@ -23,7 +23,7 @@ use http::{HeaderName, HeaderValue};
 use crate::compact::TextId;
 use crate::config::{Config, Problems};
 use crate::demo::request::Api;
-use crate::store::log::SessionId;
+use crate::store::log::{Cursor, SessionId};
 use crate::telemetry::subscriber::LogFormat;
 use crate::wire::Dialect;
 
@@ -162,6 +162,12 @@ pub enum SessionsCommand {
         /// Only messages with smaller numbers.
         #[arg(long, value_name = "NUMBER")]
         before: Option<u32>,
+        /// The branch that `search` shows beside a hit; else the one written to last.
+        #[arg(long)]
+        branch: Option<Cursor>,
+        /// The branch that this agent wrote to last.
+        #[arg(long, conflicts_with = "branch")]
+        agent: Option<String>,
         /// At most this many characters of each message.
         #[arg(long, value_name = "N", default_value_t = 2_000)]
         chars: usize,

@@ -13,7 +13,7 @@ use crate::compact::excerpt::{excerpt, one_line};
 use crate::config::Config;
 use crate::memory::day::stamp;
 use crate::store::Store;
-use crate::store::log::{HistoryPage, Hit, Logged, MAX_HITS, MAX_PAGE, Search, SessionId, SessionInfo};
+use crate::store::log::{Cursor, HistoryPage, Hit, Logged, MAX_HITS, MAX_PAGE, Search, SessionId, SessionInfo, Tip};
 use crate::wire::{Dialect, Role};
 
 /// Characters of an agent's name in a list.
@@ -37,19 +37,24 @@ fn failure(error: impl std::fmt::Display) -> Failure {
 async fn answer(store: &Arc<Store>, command: &SessionsCommand, url: &str) -> Result<(), Failure> {
     match command {
         SessionsCommand::List { agent, limit } => {
-            let mut sessions = store.all_sessions().await.map_err(failure)?;
-            sessions.retain(|session| agent.as_deref().is_none_or(|agent| *session.agent == *agent));
+            let sessions = match agent {
+                Some(agent) => store.sessions_of(&agent.to_ascii_lowercase()).await,
+                None => store.all_sessions().await,
+            };
+            let mut sessions = sessions.map_err(failure)?;
             sessions.truncate(*limit);
             super::print(list(&sessions).as_bytes())
         }
-        SessionsCommand::Show { session, last, before, chars } => {
-            let page = HistoryPage { last: (*last).min(MAX_PAGE), before: *before, tip: None };
+        SessionsCommand::Show { session, last, before, branch, agent, chars } => {
+            let agent = agent.as_ref().map(|agent| agent.to_ascii_lowercase().into());
+            let (last, tip) = ((*last).min(MAX_PAGE), branch.map(Tip::Through));
+            let page = HistoryPage { last, before: *before, tip, agent };
             let messages = store.any_history(*session, page).await.map_err(failure)?;
             let messages = messages.ok_or_else(|| unknown(session, url))?;
             super::print(messages.iter().map(|message| shown(message, *chars)).collect::<String>().as_bytes())
         }
         SessionsCommand::Search { query, session, max } => {
-            let search = Search { query: query.clone(), session: *session, max: (*max).min(MAX_HITS) };
+            let search = Search { query: query.clone(), session: *session, agent: None, max: (*max).min(MAX_HITS) };
             let hits = store.search_all(&search).await.map_err(failure)?;
             if hits.cut_short {
                 let _ =
@@ -111,7 +116,7 @@ fn list(sessions: &[SessionInfo]) -> String {
     let mut table = format!("{session:<32}  {agent:<AGENT$}  {last:<16}  {messages:>8}  {bytes:>9}  FIRST LINE\n");
     for info in sessions {
         let SessionInfo { id, messages, bytes, .. } = info;
-        let (agent, last) = (one_line(&info.agent, AGENT), minute(info.last));
+        let (agent, last) = (one_line(&info.agents.join(" "), AGENT), minute(info.last));
         let title = printable(&one_line(&info.title, 80));
         let _ = writeln!(table, "{id}  {agent:<AGENT$}  {last:<16}  {messages:>8}  {bytes:>9}  {title}");
     }
@@ -127,7 +132,9 @@ fn shown(message: &Logged, chars: usize) -> String {
 }
 
 fn found(hit: &Hit) -> String {
-    let head = format!("{} #{} {} {} {}", hit.session, hit.number, role(hit.role), hit.agent, minute(hit.time));
+    let Hit { session, agent, number, .. } = hit;
+    let branch = Cursor::of(&hit.digest);
+    let head = format!("{session} #{number} {} {agent} {} branch {branch}", role(hit.role), minute(hit.time));
     format!("{head}\n    {}\n", printable(&one_line(&hit.snippet, 400)))
 }
 

@@ -198,7 +198,7 @@ fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let scope = origin.strategies.tools.as_ref()?.scope;
     let view = View::of(scope, &names.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
-    let view = view.zip(chain.last()).map(|(view, tip)| view.at(*tip));
+    let view = view.map(|view| view.along(&chain));
     let (tenants, home, who) = (vec![origin.tenant], Some(origin.tenant), Who::Seen(origin.tenant));
     Some(Caller { tenants, home, who, agent: names.agent, view })
 }

@@ -23,10 +23,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Tenant;
-use crate::wire::plain::plain;
+use crate::wire::plain::{Source, plain};
 use crate::wire::{Dialect, Digest, Role};
 
-pub(super) use delete::{delete_log, delete_retired};
+pub(super) use delete::{delete_log, delete_retired, detach};
 pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
 pub(super) use write::{Group, Written, write};
@@ -91,13 +91,25 @@ pub struct Message {
     pub digest: Digest,
     /// The digest before; `None` for a conversation's first message, and for all items of an answer but the first.
     pub parent: Option<Digest>,
-    /// Its place in the conversation, from 1.
+    /// Its place in the conversation, from 1; 0 stands before it: kept, but on no branch, and not counted.
     pub number: u32,
     pub role: Role,
     /// Input tokens, where they were counted.
     pub tokens: Option<u32>,
     /// The item as its client sent it.
     pub json: Bytes,
+    /// What no search finds of it.
+    pub unfound: Unfound,
+}
+
+/// What of a message is kept, but no search finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Unfound {
+    #[default]
+    Nothing,
+    /// These parts: a search that found its own words, and what it found before, would find nothing else.
+    Parts(Vec<Source>),
+    Everything,
 }
 
 /// Says how long it is, not what it says.
@@ -113,8 +125,8 @@ pub struct SessionInfo {
     /// Whose it is; for the operator's lists.
     pub tenant: Tenant,
     pub id: SessionId,
-    /// The agent that wrote its first message.
-    pub agent: Arc<str>,
+    /// The agents in scope that wrote in it, the first one first.
+    pub agents: Vec<Arc<str>>,
     /// The first line of its first user message, at most 200 characters.
     pub title: String,
     /// Unix seconds of its first and its latest message.
@@ -128,15 +140,29 @@ pub struct SessionInfo {
     pub bytes: u64,
 }
 
+/// Names a message within its session: how its digest begins. Shown as 16 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cursor(pub [u8; 8]);
+
+/// Which branch of a session's tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tip {
+    /// The one that ends with this message.
+    At(Digest),
+    /// The one that holds this message: where several do, the one that was written to last.
+    Through(Cursor),
+}
+
 /// Which messages of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryPage {
     /// At most so many, the latest ones; at most [`MAX_PAGE`].
     pub last: usize,
     /// Only messages with smaller numbers.
     pub before: Option<u32>,
-    /// The branch that ends with this message; else the one written to last.
-    pub tip: Option<Digest>,
+    /// Its branch; else the one written to last, by `agent` if one is named.
+    pub tip: Option<Tip>,
+    pub agent: Option<Arc<str>>,
 }
 
 /// A logged message, complete.
@@ -164,6 +190,8 @@ pub struct Search {
     pub query: String,
     /// In this session only.
     pub session: Option<SessionId>,
+    /// What this agent wrote only.
+    pub agent: Option<Arc<str>>,
     /// At most so many hits; at most [`MAX_HITS`].
     pub max: usize,
 }
@@ -199,7 +227,20 @@ impl Logged {
     }
 }
 
+impl Cursor {
+    /// The message with this digest.
+    pub fn of(digest: &Digest) -> Self {
+        Self(digest.first_chunk().copied().unwrap_or_default())
+    }
+}
+
 impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -210,26 +251,44 @@ impl fmt::Display for SessionId {
 #[error("a session id is 32 lower-case hex digits")]
 pub struct NoSessionId;
 
+/// A text that names no branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a branch is 16 lower-case hex digits")]
+pub struct NoCursor;
+
 impl FromStr for SessionId {
     type Err = NoSessionId;
 
     fn from_str(text: &str) -> Result<Self, NoSessionId> {
-        let digit = |byte: &u8| match byte {
-            b'0'..=b'9' => Ok(byte - b'0'),
-            b'a'..=b'f' => Ok(byte - b'a' + 10),
-            _ => Err(NoSessionId),
-        };
-        let mut id = [0; 16];
-        let digits = text.as_bytes();
-        if digits.len() != 2 * id.len() {
-            return Err(NoSessionId);
-        }
-        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-            let [high, low] = pair else { return Err(NoSessionId) };
-            *byte = digit(high)? << 4 | digit(low)?;
-        }
-        Ok(Self(id))
+        bytes(text).map(Self).ok_or(NoSessionId)
     }
+}
+
+impl FromStr for Cursor {
+    type Err = NoCursor;
+
+    fn from_str(text: &str) -> Result<Self, NoCursor> {
+        bytes(text).map(Self).ok_or(NoCursor)
+    }
+}
+
+/// What lower-case hex digits spell.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: &u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = pair else { return None };
+        *byte = digit(high)? << 4 | digit(low)?;
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -247,6 +306,8 @@ mod tests {
     fn an_id_is_read_as_it_is_shown() {
         let id = SessionId([0xa7; 16]);
         assert_eq!(id.to_string().parse(), Ok(id));
+        let cursor = Cursor::of(&[0x5c; 32]);
+        assert_eq!((cursor.to_string().parse(), "5c".parse::<Cursor>()), (Ok(cursor), Err(NoCursor)));
         for text in [
             "",
             "a7",

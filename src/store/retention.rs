@@ -35,11 +35,13 @@ pub(super) enum Due {
 }
 
 /// What one batch removed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Swept {
     pub(super) due: Due,
     /// Some of a session, rows before the texts that they point to.
     pub(super) of_session: bool,
+    /// Sessions whose log went, or begins to go.
+    pub(super) logs: Vec<log::SessionId>,
 }
 
 /// Removes one batch.
@@ -48,7 +50,8 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<S
     // A file that is too large gives up its oldest session, however young that is.
     let (cutoff, sessions) = if too_large { (i64::MAX, 1) } else { (bounds.cutoff, SESSIONS_PER_BATCH) };
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
-    let mut swept = Swept { due: log::delete_retired(&mut transaction).await?, of_session: false };
+    let due = log::delete_retired(&mut transaction).await?;
+    let mut swept = Swept { due, of_session: false, logs: Vec::new() };
     for _ in 0..sessions {
         let oldest = "SELECT id, 0, last_used FROM sessions WHERE last_used < ?1 \
                       UNION ALL SELECT id, 1, last_used FROM logs WHERE last_used < ?1 ORDER BY 3, 2, 1 LIMIT 1";
@@ -60,7 +63,11 @@ pub(super) async fn sweep(db: &mut SqliteConnection, bounds: Bounds) -> Result<S
                 swept.of_session = true;
                 delete_some(&mut transaction, oldest.try_get(0)?).await?
             }
-            _ => log::delete_log(&mut transaction, oldest.try_get(0)?).await?,
+            _ => {
+                let log = oldest.try_get(0)?;
+                swept.logs.extend(log::detach(&mut transaction, log).await?);
+                log::delete_log(&mut transaction, log).await?
+            }
         };
         if left == Due::More {
             break;

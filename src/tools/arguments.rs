@@ -7,6 +7,7 @@ use super::definitions::{Definition, Kind, Need, Parameter, Tool};
 use super::page::Place;
 use super::sessions::Part;
 use crate::compact::TextId;
+use crate::store::log::Cursor;
 
 /// Most bytes of a call's arguments.
 pub const MAX_ARGUMENTS: usize = 256 << 10;
@@ -101,19 +102,20 @@ fn request(tool: Tool, arguments: &str) -> Result<Request, String> {
             limit: count(values.count("limit")),
             pattern: values.text("pattern").filter(|pattern| !pattern.is_empty()),
         }),
-        Tool::SessionList => Request::SessionList { agent: values.word("agentId") },
+        Tool::SessionList => Request::SessionList { agent: values.agent() },
         Tool::SessionHistory => Request::SessionHistory {
-            agent: values.word("agentId"),
+            agent: values.agent(),
             part: Part {
                 session: values.word("sessionId").map(|id| session_id(&id)).transpose()?,
                 last: entries(values.count("lastN"), LAST),
                 before: values.count("before"),
+                branch: values.word("branch").map(|branch| cursor(&branch)).transpose()?,
                 char: count(values.count("char_offset")).unwrap_or(0),
             },
         },
         Tool::SessionSearch => Request::SessionSearch {
             query: values.needed("query")?,
-            agent: values.word("agentId"),
+            agent: values.agent(),
             session: values.word("sessionId").map(|id| session_id(&id)).transpose()?,
             most: entries(values.count("maxResults"), SESSION_HITS),
         },
@@ -141,6 +143,13 @@ fn text_id(given: &str) -> Result<TextId, String> {
 fn session_id(given: &str) -> Result<[u8; 16], String> {
     let id: Result<TextId, _> = given.to_ascii_lowercase().parse();
     id.map(|id| id.0).map_err(|_| "sessionId must be the 32 hexadecimal digits of an id from session_list.".to_owned())
+}
+
+/// A branch as a hit shows it, also with the parameter's name before it.
+fn cursor(given: &str) -> Result<Cursor, String> {
+    let given = given.to_ascii_lowercase();
+    let cursor = given.strip_prefix("branch=").unwrap_or(&given).parse();
+    cursor.map_err(|_| "branch must be the 16 hexadecimal digits that a hit or a page shows.".to_owned())
 }
 
 /// Arguments that are known and of their kind.
@@ -184,6 +193,11 @@ impl Values {
     /// A text that says something, without what surrounds it.
     fn word(&mut self, name: &str) -> Option<String> {
         self.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// An agent's name, which is in small letters.
+    fn agent(&mut self) -> Option<String> {
+        self.word("agentId").map(|agent| agent.to_ascii_lowercase())
     }
 
     fn needed(&mut self, name: &str) -> Result<String, String> {

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::compact::exclusions::READ_EVICTED;
+use crate::compact::exclusions::{READ_EVICTED, bare_names};
 use crate::wire::rounds::Offer;
 
 /// One of the proxy's tools.
@@ -71,7 +71,7 @@ const fn optional(name: &'static str, kind: Kind, description: &'static str) -> 
 const AGENT: Parameter = optional(
     "agentId",
     Kind::Text,
-    "Only sessions of this agent, as session_list names it. Default: all that may be read.",
+    "Only what this agent wrote in, as session_list names it. Default: all that may be read.",
 );
 const SESSION: Parameter = optional("sessionId", Kind::Text, "Only this session: an id from session_list.");
 
@@ -123,6 +123,12 @@ const HISTORY: Definition = Definition {
             "before",
             Kind::Count(1),
             "Only messages with smaller numbers, as an earlier page or a hit gave them.",
+        ),
+        optional(
+            "branch",
+            Kind::Text,
+            "Which branch, as a hit or an earlier page gave it: conversations fork. Default: this conversation's own, of \
+             another session the latest.",
         ),
         optional(
             "char_offset",
@@ -188,6 +194,14 @@ impl Tool {
         Self::MemoryGet,
         Self::MemorySave,
     ];
+
+    /// Whether a call by this name is one of a tool like the proxy's: by its own name, also behind that of a namespace or
+    /// server (`mcp__recall__session_search`), or behind any prefix that names the proxy.
+    pub fn is_called(name: &str) -> bool {
+        let prefixed =
+            |tool: Self| name.strip_suffix(tool.name()).is_some_and(|before| before.contains("compactproxy"));
+        bare_names(name).into_iter().any(|name| Self::named(name).is_some()) || Self::ALL.into_iter().any(prefixed)
+    }
 
     /// The tool with this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -274,6 +288,23 @@ mod tests {
         }
         for name in ["", "read", "READ_EVICTED", "read_evicted ", "session_*"] {
             assert_eq!(Tool::named(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_known_by_whatever_name_the_tool_has() {
+        for name in [
+            "session_search",
+            "compactproxy_session_search",
+            "mcp__compactproxy__session_search",
+            "mcp__my__server__read_evicted",
+            "mcp_compactproxy_memory_get",
+            "functions.session_history",
+        ] {
+            assert!(Tool::is_called(name), "{name}");
+        }
+        for name in ["", "grep", "my_session_search", "session_search_all", "compactproxy_", "mcp__session__read"] {
+            assert!(!Tool::is_called(name), "{name}");
         }
     }
 

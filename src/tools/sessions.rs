@@ -1,13 +1,15 @@
 //! The tools for the session log: what was said before anything was removed, in the conversations that the caller may
 //! see. What is outside of that is answered as what does not exist.
 
+use std::sync::Arc;
+
 use super::execution::{Answer, Toolbox};
 use super::page::room;
 use crate::config::ToolScope;
 use crate::memory::day::stamp;
 use crate::proxy::reading::Room;
 use crate::store::ReadError;
-use crate::store::log::{HistoryPage, Hits, Logged, Scope, Search, SessionId, SessionInfo};
+use crate::store::log::{Cursor, HistoryPage, Hits, Logged, Scope, Search, SessionId, SessionInfo, Tip};
 use crate::wire::{Digest, Role};
 
 /// Which conversations a caller may see, and which one is its own.
@@ -16,8 +18,8 @@ pub struct View {
     pub scope: Scope,
     /// The current conversation's session, where it is known.
     pub current: Option<SessionId>,
-    /// The current conversation's last message: tells its branch from others of its session.
-    pub tip: Option<Digest>,
+    /// The current conversation's messages: they tell its branch from others of its session.
+    pub chain: Option<Arc<[Digest]>>,
 }
 
 /// Which part of a history.
@@ -26,6 +28,8 @@ pub struct Part {
     pub session: Option<[u8; 16]>,
     pub last: usize,
     pub before: Option<u64>,
+    /// The branch that holds this message.
+    pub branch: Option<Cursor>,
     /// Characters of the latest message to skip; the others are then left out.
     pub char: usize,
 }
@@ -41,22 +45,23 @@ impl View {
     /// The view that a configuration allows. `None`: only the current session, and which that is, is not known.
     /// `chain`: only its messages with these digests, where nothing but its content names the session.
     pub fn of(rule: ToolScope, agent: &str, current: Option<SessionId>, chain: Option<&[Digest]>) -> Option<Self> {
+        let chain: Option<Arc<[Digest]>> = chain.map(Into::into);
         let scope = match rule {
             ToolScope::Tenant => Scope::Tenant,
             ToolScope::Agent => Scope::Agent(agent.into()),
-            ToolScope::Session => Scope::Conversation { session: current?, chain: chain.map(Into::into) },
+            ToolScope::Session => Scope::Conversation { session: current?, chain: chain.clone() },
         };
-        Some(Self { scope, current, tip: chain.and_then(<[Digest]>::last).copied() })
+        Some(Self { scope, current, chain })
     }
 
-    /// The same, from the branch of the current session that ends with this message.
+    /// The same, from the branch of the current session that has these messages.
     #[must_use]
-    pub fn at(self, tip: Digest) -> Self {
-        Self { tip: Some(tip), ..self }
+    pub fn along(self, chain: &[Digest]) -> Self {
+        Self { chain: Some(chain.into()), ..self }
     }
 
     /// The scope of one agent's sessions; `None` where it has none in sight. In one conversation agents are told apart
-    /// by what they wrote.
+    /// by their branches.
     fn of_agent(&self, agent: Option<&str>) -> Option<Scope> {
         match (&self.scope, agent) {
             (scope, None) | (scope @ Scope::Conversation { .. }, _) => Some(scope.clone()),
@@ -75,7 +80,7 @@ impl Toolbox {
             Some(scope) => self.reading.store.sessions(&tenant, &scope).await.map_err(said)?,
             None => Vec::new(),
         };
-        sessions.retain(|session| agent.is_none_or(|agent| *session.agent == *agent));
+        sessions.retain(|session| agent.is_none_or(|agent| session.agents.iter().any(|wrote| **wrote == *agent)));
         let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
         for session in &sessions {
             let line = listed(session, view.current);
@@ -105,18 +110,31 @@ impl Toolbox {
         let unknown = || format!("there is no session {session} that you may read; session_list names those.");
         let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return Err(unknown()) };
         self.admitted()?;
+        // Without a branch's name a page from another branch than the last one could follow.
+        let own = view.chain.as_ref().filter(|_| Some(session) == view.current && agent.is_none());
+        let (tip, named) = match (part.branch, own) {
+            (Some(branch), _) => (Some(Tip::Through(branch)), true),
+            // What was said last may not be written yet.
+            (None, Some(chain)) => {
+                let last = self.reading.store.last_logged(&tenant, session, chain).await.map_err(said)?;
+                (last.map(Tip::At), false)
+            }
+            (None, None) => (None, true),
+        };
         let page = HistoryPage {
             last: if part.char > 0 { 1 } else { part.last },
             before: part.before.map(|before| u32::try_from(before).unwrap_or(u32::MAX)),
-            tip: view.tip.filter(|_| Some(session) == view.current),
+            tip,
+            agent: agent.map(Into::into),
         };
         let held = self.reading.room();
         let within = Box::new(within(held.clone(), self.page_chars));
         let messages = self.reading.store.history_within(&tenant, &scope, (Some(session), page), within).await;
-        let mut messages = messages.map_err(said)?.ok_or_else(unknown)?;
-        messages.retain(|message| agent.is_none_or(|agent| *message.agent == *agent));
-        let room = room(self.page_chars);
-        let work = move || history(session, &messages, part.char, room);
+        let messages = messages.map_err(said)?.ok_or_else(unknown)?;
+        let latest = messages.last().map(|message| Cursor::of(&message.digest));
+        let branch = part.branch.or(latest).filter(|_| named);
+        let read = Read { session, branch, room: room(self.page_chars) };
+        let work = move || read.history(&messages, part.char);
         self.reading.work_in(held, work).await.map_err(|why| format!("{why}."))?
     }
 
@@ -131,19 +149,20 @@ impl Toolbox {
         let nothing = || Ok("[nothing matches in the sessions that you may read]".to_owned());
         let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return nothing() };
         self.admitted()?;
-        let search = Search { query, session: session.map(SessionId), max };
+        let search = Search { query, session: session.map(SessionId), agent: agent.map(Into::into), max };
         let found = self.reading.store.search_log(&tenant, &scope, &search).await;
-        let Hits { best: mut hits, cut_short } = found.map_err(|error| match error {
+        let Hits { best: hits, cut_short } = found.map_err(|error| match error {
             ReadError::Late => {
                 "the search took too long: use rarer words, or name a session with sessionId.".to_owned()
             }
             error => said(error),
         })?;
-        hits.retain(|hit| agent.is_none_or(|agent| *hit.agent == *agent));
         let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
         for hit in &hits {
             let (role, time) = (name_of(hit.role), stamp(hit.time));
-            let entry = format!("session {} #{} {role} {time}\n{}\n\n", hit.session, hit.number, hit.snippet.trim());
+            let (session, number, branch) = (hit.session, hit.number, Cursor::of(&hit.digest));
+            let entry =
+                format!("session {session} #{number} {role} {time} branch={branch}\n{}\n\n", hit.snippet.trim());
             chars += entry.chars().count();
             if chars > room(self.page_chars) {
                 break;
@@ -157,7 +176,7 @@ impl Toolbox {
             0 if cut_short => Err("the search took too long: use rarer words.".to_owned()),
             0 => nothing(),
             _ => Ok(format!(
-                "[{fit} of {} hits, the best first{late}; to read on at #N use session_history with that sessionId and before=N+1]\n\
+                "[{fit} of {} hits, the best first{late}; to read on at #N use session_history with that sessionId, that branch and before=N+1]\n\
                  {shown}",
                 hits.len()
             )),
@@ -189,10 +208,16 @@ fn within(held: Room, page_chars: usize) -> impl FnMut(usize) -> bool + Send {
 }
 
 fn listed(session: &SessionInfo, current: Option<SessionId>) -> String {
-    let SessionInfo { id, agent, title, first, last, messages, tokens, .. } = session;
+    let SessionInfo { id, agents, title, first, last, messages, tokens, .. } = session;
     let this = if Some(*id) == current { ", this conversation" } else { "" };
     let (first, last) = (stamp(*first), stamp(*last));
-    format!("{id}{this}: agent {agent}, {first} to {last}, {messages} messages, {tokens} tokens: {title}\n")
+    let agents = match agents.as_slice() {
+        [one] => format!("agent {one}"),
+        agents => format!("agents {}", agents.join(", ")),
+    };
+    // Where nothing was due nobody counted.
+    let tokens = if *tokens > 0 { format!(", {tokens} tokens") } else { String::new() };
+    format!("{id}{this}: {agents}, {first} to {last}, {messages} messages{tokens}: {title}\n")
 }
 
 fn name_of(role: Role) -> &'static str {
@@ -204,45 +229,65 @@ fn name_of(role: Role) -> &'static str {
     }
 }
 
-/// Messages (oldest first) as a page: the latest ones that fit, complete, or a part of the latest.
-fn history(session: SessionId, messages: &[Logged], char: usize, room: usize) -> Answer {
-    let Some((latest, _)) = messages.split_last() else {
-        return Ok(format!("[session {session}: no messages there]"));
-    };
-    let (mut entries, mut chars) = (Vec::new(), 0);
-    for message in messages.iter().rev().filter(|_| char == 0) {
-        let entry = format!("{}\n{}\n\n", heading(message), message.text());
-        chars += entry.chars().count();
-        if chars > room {
-            break;
+/// What a page of history is of.
+struct Read {
+    session: SessionId,
+    /// What other pages of the same branch are asked for with; `None`: they need nothing.
+    branch: Option<Cursor>,
+    /// Characters.
+    room: usize,
+}
+
+impl Read {
+    /// Messages (oldest first) as a page: the latest ones that fit, complete, or a part of the latest.
+    fn history(&self, messages: &[Logged], char: usize) -> Answer {
+        let session = self.session;
+        let Some((latest, _)) = messages.split_last() else {
+            return Ok(format!("[session {session}: no messages there]"));
+        };
+        let (mut entries, mut chars) = (Vec::new(), 0);
+        for message in messages.iter().rev().filter(|_| char == 0) {
+            let entry = format!("{}\n{}\n\n", heading(message), message.text());
+            chars += entry.chars().count();
+            if chars > self.room {
+                break;
+            }
+            entries.push((message.number, entry));
         }
-        entries.push((message.number, entry));
+        let Some((oldest, _)) = entries.last() else { return self.part(latest, char) };
+        let branch = self.branch();
+        let earlier =
+            if *oldest > 1 { format!("; for earlier ones use before={oldest}{branch}") } else { String::new() };
+        let head = format!("[session {session}: messages #{oldest} to #{}{earlier}]\n", latest.number);
+        Ok(entries.iter().rev().fold(head, |page, (_, entry)| page + entry))
     }
-    let Some((oldest, _)) = entries.last() else { return part(session, latest, char, room) };
-    let earlier = if *oldest > 1 { format!("; for earlier ones use before={oldest}") } else { String::new() };
-    let head = format!("[session {session}: messages #{oldest} to #{}{earlier}]\n", latest.number);
-    Ok(entries.iter().rev().fold(head, |page, (_, entry)| page + entry))
+
+    /// Part of a message that is longer than a page.
+    fn part(&self, message: &Logged, char: usize) -> Answer {
+        let (session, branch) = (self.session, self.branch());
+        let text = message.text();
+        let total = text.chars().count();
+        if char > 0 && char >= total {
+            return Err(format!("char_offset {char} is behind the end: that message has {total} characters."));
+        }
+        let body: String = text.chars().skip(char).take(self.room).collect();
+        let (number, end) = (message.number, char + body.chars().count());
+        let again = format!("before={}{branch}, lastN=1 and char_offset={end}", u64::from(number) + 1);
+        let more = if end < total { format!("; for more use {again}") } else { String::new() };
+        let earlier =
+            if number > 1 { format!("; for earlier messages use before={number}{branch}") } else { String::new() };
+        let heading = heading(message);
+        let first = char + 1;
+        Ok(format!("[session {session}: {heading}, characters {first} to {end} of {total}{more}{earlier}]\n{body}\n"))
+    }
+
+    fn branch(&self) -> String {
+        self.branch.map_or_else(String::new, |branch| format!(", branch={branch}"))
+    }
 }
 
 fn heading(message: &Logged) -> String {
     format!("#{} {} {}", message.number, name_of(message.role), stamp(message.time))
-}
-
-/// Part of a message that is longer than a page.
-fn part(session: SessionId, message: &Logged, char: usize, room: usize) -> Answer {
-    let text = message.text();
-    let total = text.chars().count();
-    if char > 0 && char >= total {
-        return Err(format!("char_offset {char} is behind the end: that message has {total} characters."));
-    }
-    let body: String = text.chars().skip(char).take(room).collect();
-    let (number, end) = (message.number, char + body.chars().count());
-    let again = format!("before={}, lastN=1 and char_offset={end}", u64::from(number) + 1);
-    let more = if end < total { format!("; for more use {again}") } else { String::new() };
-    let earlier = if number > 1 { format!("; for earlier messages use before={number}") } else { String::new() };
-    let heading = heading(message);
-    let first = char + 1;
-    Ok(format!("[session {session}: {heading}, characters {first} to {end} of {total}{more}{earlier}]\n{body}\n"))
 }
 
 #[cfg(test)]

@@ -167,13 +167,21 @@ fn array(fields: &Fields) -> Option<Range<usize>> {
 /// The request with the whole history in its input: what it continued, `history` (items joined by commas, oldest
 /// first) as far as that can be sent, and its own. `None` if it does not read.
 pub fn rebuilt(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
-    let own = input(&conversation.fields, conversation.body, usize::MAX)?;
-    let filled = |items: &&[u8]| !items.is_empty();
-    let held: Vec<&[u8]> = history.iter().map(|items| &**items).filter(filled).collect();
+    let held: Vec<&[u8]> = history.iter().map(|items| &**items).filter(|items| !items.is_empty()).collect();
     let held = [b"[", &*held.join(&b","[..]), b"]"].concat();
     let kept = conversation.fields.store != Some(false);
-    let sound = sound(&held, if kept { Provider::Keeps } else { Provider::Forgets })?;
-    let items: Vec<&[u8]> = sound.into_iter().chain([&*own]).filter(filled).collect();
+    with_items(conversation, sound(&held, if kept { Provider::Keeps } else { Provider::Forgets })?)
+}
+
+/// The same with all that was said, also what no provider takes as input: to be kept, not to be sent.
+pub fn unabridged(conversation: &Conversation, history: &[Bytes]) -> Option<Bytes> {
+    with_items(conversation, history.iter().map(|items| &**items).collect())
+}
+
+/// The request that continues nothing, with `history` before its own input.
+fn with_items(conversation: &Conversation, history: Vec<&[u8]>) -> Option<Bytes> {
+    let own = input(&conversation.fields, conversation.body, usize::MAX)?;
+    let items: Vec<&[u8]> = history.into_iter().chain([&*own]).filter(|items| !items.is_empty()).collect();
     let whole = [b"[", &*items.join(&b","[..]), b"]"].concat();
     let body = Bytes::copy_from_slice(conversation.body);
     let all = members(&body, 0).ok()?;

@@ -1,5 +1,7 @@
 //! One item of a conversation as plain text: what is searched and shown of it.
 
+use std::ops::Range;
+
 use super::conversation::{Dialect, Facts, Role, SlotKind};
 use super::scan::unescaped;
 
@@ -10,36 +12,67 @@ pub struct Plain {
     /// Its texts in order, one under another: words, reasoning, calls as `name(arguments)`, results. Empty where
     /// there are none.
     pub text: String,
+    /// Where in the text what stands.
+    pub parts: Vec<(Range<usize>, Source)>,
+    /// Names of the tools that it calls.
+    pub calls: Vec<String>,
+}
+
+/// What a part of an item's text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Said,
+    /// Index into the item's calls.
+    Call(usize),
+    /// Index into the calls that it answers.
+    Result(usize),
 }
 
 /// Reads one item by itself. What cannot be read as an item is shown as its own bytes.
 pub fn plain(dialect: Dialect, raw: &[u8]) -> Plain {
     let facts = if raw.first() == Some(&b'"') { dialect.facts_of_text(raw) } else { dialect.facts(raw) };
     match facts {
-        Ok(facts) => Plain { role: facts.role, text: text(raw, &facts) },
-        Err(_) => Plain { role: Role::Unknown, text: String::from_utf8_lossy(raw).into_owned() },
+        Ok(facts) => {
+            let (text, parts) = text(raw, &facts);
+            let calls = facts.calls.into_iter().map(|call| call.name).collect();
+            Plain { role: facts.role, text, parts, calls }
+        }
+        Err(_) => {
+            let text = String::from_utf8_lossy(raw).into_owned();
+            let parts = vec![(0..text.len(), Source::Said)];
+            Plain { role: Role::Unknown, text, parts, calls: Vec::new() }
+        }
     }
 }
 
-fn text(raw: &[u8], facts: &Facts) -> String {
-    let mut lines = Vec::new();
+fn text(raw: &[u8], facts: &Facts) -> (String, Vec<(Range<usize>, Source)>) {
+    let mut lines: Vec<(Source, String)> = Vec::new();
     let mut called = vec![false; facts.calls.len()];
     for slot in &facts.slots {
         let raw = raw.get(slot.span.clone()).unwrap_or_default();
         match slot.kind {
-            SlotKind::Text | SlotKind::Reasoning | SlotKind::Result(_) => lines.extend(decoded(raw)),
+            SlotKind::Text | SlotKind::Reasoning => lines.extend(decoded(raw).map(|text| (Source::Said, text))),
+            SlotKind::Result(result) => lines.extend(decoded(raw).map(|text| (Source::Result(result), text))),
             SlotKind::Arguments(call) | SlotKind::Input(call) => {
                 let name = facts.calls.get(call).map_or("", |call| call.name.as_str());
-                lines.extend(decoded(raw).map(|given| format!("{name}({given})")));
+                lines.extend(decoded(raw).map(|given| (Source::Call(call), format!("{name}({given})"))));
                 called.get_mut(call).into_iter().for_each(|called| *called = true);
             }
             SlotKind::Media | SlotKind::Other => {}
         }
     }
-    let bare = facts.calls.iter().zip(called).filter(|(_, called)| !called);
-    lines.extend(bare.map(|(call, _)| format!("{}()", call.name)));
-    lines.retain(|line| !line.is_empty());
-    lines.join("\n")
+    let bare = facts.calls.iter().zip(called).enumerate().filter(|(_, (_, called))| !called);
+    lines.extend(bare.map(|(at, (call, _))| (Source::Call(at), format!("{}()", call.name))));
+    let (mut text, mut parts) = (String::new(), Vec::new());
+    for (source, line) in lines.into_iter().filter(|(_, line)| !line.is_empty()) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let start = text.len();
+        text.push_str(&line);
+        parts.push((start..text.len(), source));
+    }
+    (text, parts)
 }
 
 /// Of a JSON string what it says (a lone surrogate makes it its own spelling), of anything else its spelling.
@@ -61,6 +94,8 @@ mod tests {
         let call = r#"{"role":"assistant","content":"Let me see.","tool_calls":[{"id":"a","type":"function","function":{"name":"grep","arguments":"{\"q\":\"näh\"}"}}]}"#;
         let plain = of(Dialect::Chat, call);
         assert_eq!((plain.role, plain.text.as_str()), (Role::Assistant, "Let me see.\ngrep({\"q\":\"näh\"})"));
+        assert_eq!(plain.parts, [(0..11, Source::Said), (12..plain.text.len(), Source::Call(0))]);
+        assert_eq!(plain.calls, ["grep"]);
         let result = of(Dialect::Chat, r#"{"role":"tool","tool_call_id":"a","content":"two\nlines"}"#);
         assert_eq!((result.role, result.text.as_str()), (Role::Tool, "two\nlines"));
         let call =

@@ -11,7 +11,7 @@ use compactproxy::demo::provider::{Provider, Settings};
 use compactproxy::proxy::identity::Names;
 use compactproxy::proxy::tenant::{Asker, Verified, identify};
 use compactproxy::store::Store;
-use compactproxy::store::log::{Kind, LogBatch, Message};
+use compactproxy::store::log::{Kind, LogBatch, Message, Unfound};
 use compactproxy::wire::{Dialect, Role};
 use serde_json::{Value, json};
 
@@ -300,7 +300,15 @@ async fn logged(store: &Store, headers: &[(&'static str, &'static str)], texts: 
         let json = json!({"role": "user", "content": text}).to_string().into();
         let digest = |number: u32| [u8::try_from(number).unwrap(); 32];
         let parent = (number > 1).then(|| digest(number - 1));
-        Message { digest: digest(number), parent, number, role: Role::User, tokens: None, json }
+        Message {
+            digest: digest(number),
+            parent,
+            number,
+            role: Role::User,
+            tokens: None,
+            json,
+            unfound: Unfound::Nothing,
+        }
     });
     let (dialect, messages) = (Dialect::Chat, messages.collect());
     store.log(&tenant, LogBatch { session: session.id, agent: session.agent, dialect, kind: Kind::Sent, messages });

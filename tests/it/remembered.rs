@@ -254,7 +254,7 @@ async fn ten_compactions_leave_it_in_place_and_in_no_other() {
 async fn logged_clean(stage: &Stage) {
     stage.store.flush_log().await;
     for session in stage.store.all_sessions().await.unwrap() {
-        let page = HistoryPage { last: 1_000, before: None, tip: None };
+        let page = HistoryPage { last: 1_000, before: None, tip: None, agent: None };
         let messages = stage.store.any_history(session.id, page).await.unwrap().unwrap();
         assert!(!messages.is_empty());
         for message in messages {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use compactproxy::store::log::{Kind, LogBatch, Message, Scope, Search, SessionId};
+use compactproxy::store::log::{Kind, LogBatch, Message, Scope, Search, SessionId, Unfound};
 use compactproxy::store::{Limits, Store};
 use compactproxy::wire::memo::Memo;
 use compactproxy::wire::plain::plain;
@@ -69,6 +69,7 @@ fn log(store: &Store, name: &str, body: &[u8]) -> Vec<Old> {
         role: item.facts.role,
         tokens: None,
         json: body[item.span.clone()].to_vec().into(),
+        unfound: Unfound::Nothing,
     };
     let messages: Vec<Message> = conversation.items.iter().enumerate().map(message).collect();
     let old = messages.iter().map(|message| {
@@ -145,7 +146,7 @@ async fn words_out_of_old_messages_find_them() {
     let tenant = store.tenant(&[b"corpus"]);
     let mut missed = Vec::new();
     for (query, at) in queries(&old, &recent) {
-        let search = Search { query: query.clone(), session: None, max: FIRST };
+        let search = Search { query: query.clone(), session: None, agent: None, max: FIRST };
         let hits = store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap().best;
         let wanted = &old[at];
         let place = hits.iter().position(|hit| (hit.session, hit.number) == (wanted.session, wanted.number));

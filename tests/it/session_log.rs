@@ -1,5 +1,8 @@
 //! What passes is logged, whether or not it is read on its way, and nobody reads another's.
 
+mod chains;
+mod own;
+
 use std::sync::Arc;
 
 use compactproxy::demo::provider::{Provider, Settings};
@@ -12,7 +15,7 @@ use crate::support::chat::{parsed, post, with};
 use crate::support::proxy::{Served, open};
 
 const ALL_ON: &str = "[tool_result_eviction]\n[compaction]\n[sessions]\n";
-pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
+pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None, agent: None };
 
 /// The program over a store of its own.
 struct Stand {
@@ -25,9 +28,13 @@ struct Stand {
 
 impl Stand {
     async fn new(sections: &str) -> Self {
+        Self::with(Settings::default(), sections).await
+    }
+
+    async fn with(settings: Settings, sections: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = open(&format!("sqlite://{}", folder.path().join("state.db").display()));
-        let provider = Provider::start(Settings::default()).await.unwrap();
+        let provider = Provider::start(settings).await.unwrap();
         let proxy = Proxy::new(parsed(&provider.base_url(), sections), Some(Arc::clone(&store))).unwrap();
         let running = Served::of(Arc::clone(&proxy));
         Self { _folder: folder, provider, store, proxy, running }
@@ -38,19 +45,23 @@ impl Stand {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// All that is logged.
     async fn logged(&self) -> Vec<(SessionInfo, Vec<Logged>)> {
-        if let Some(journal) = &self.proxy.compactor.as_ref().unwrap().journal {
-            journal.flush().await;
-        }
-        self.store.flush_log().await;
-        let mut all = Vec::new();
-        for session in self.store.all_sessions().await.unwrap() {
-            let messages = self.store.any_history(session.id, PAGE).await.unwrap().unwrap();
-            all.push((session, messages));
-        }
-        all
+        logged(&self.proxy, &self.store).await
     }
+}
+
+/// All that is logged.
+async fn logged(proxy: &Proxy, store: &Store) -> Vec<(SessionInfo, Vec<Logged>)> {
+    if let Some(journal) = &proxy.compactor.as_ref().unwrap().journal {
+        journal.flush().await;
+    }
+    store.flush_log().await;
+    let mut all = Vec::new();
+    for session in store.all_sessions().await.unwrap() {
+        let messages = store.any_history(session.id, PAGE).await.unwrap().unwrap();
+        all.push((session, messages));
+    }
+    all
 }
 
 fn user(text: &str) -> Value {
@@ -79,12 +90,26 @@ async fn what_is_said_is_logged_and_only_for_whom_it_was_said() {
     let (own, messages) = all.iter().find(|(session, _)| session.messages > 2).unwrap();
     let answered: Vec<bool> = messages.iter().map(|message| message.answered).collect();
     assert_eq!(answered, [false, false, false, true], "in place of the answer stands what its client sent");
-    let search = Search { query: "get_user_name".to_owned(), session: None, max: 10 };
+    let search = Search { query: "get_user_name".to_owned(), session: None, agent: None, max: 10 };
     let hits = stand.store.search_log(&own.tenant, &Scope::Tenant, &search).await.unwrap().best;
     assert_eq!(hits.len(), 1, "{hits:?}");
     assert_eq!(hits[0].session, own.id);
     assert_eq!(stand.store.dropped_messages(), 0);
     drop(stand.provider);
+}
+
+#[tokio::test]
+async fn leading_messages_are_kept_once_and_again_where_they_changed() {
+    let stand = Stand::new(ALL_ON).await;
+    for text in ["be brief", "be brief", "be thorough"] {
+        stand.say("k", &body(&[json!({"role": "system", "content": text}), user("hello")])).await;
+    }
+    let all = stand.logged().await;
+    let [(session, messages)] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!((session.messages, messages.len()), (2, 2), "beside the conversation: {messages:?}");
+    let (written, _) = stand.store.written(session.id, 0).await.unwrap();
+    let leading: Vec<String> = written.iter().filter(|message| message.number == 0).map(Logged::text).collect();
+    assert_eq!(leading, ["be brief", "be thorough"]);
 }
 
 #[tokio::test]

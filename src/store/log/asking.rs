@@ -11,6 +11,8 @@ use super::{HistoryPage, Hits, LogBatch, Logged, Room, Scope, Search, SessionId,
 use crate::store::{Health, ReadError, Store, TEXT_BOUND, Tenant};
 use crate::wire::Digest;
 
+/// How many of a conversation's messages are asked for at once; mostly one of the latest is written.
+const NEAR: usize = 256;
 /// A search is over by then, even if it had to wait for its turn: before its asker gives up.
 const SEARCH_TURN: Duration = TEXT_BOUND.saturating_sub(Duration::from_millis(500));
 
@@ -113,12 +115,44 @@ impl Store {
         self.search(Some(*tenant), scope.clone(), search.clone()).await
     }
 
+    /// The last of a conversation's messages that is written: the latest ones may not be yet. `None`: there is none.
+    ///
+    /// # Errors
+    /// As [`sessions`](Self::sessions).
+    pub async fn last_logged(
+        &self,
+        tenant: &Tenant,
+        session: SessionId,
+        chain: &[Digest],
+    ) -> Result<Option<Digest>, ReadError> {
+        for some in chain.rchunks(NEAR) {
+            let (tenant, digests) = (*tenant, some.to_vec());
+            let stored = ask(&self.log_pages, |reply| LogQuery::Stored { tenant, session, digests, reply }).await?;
+            if let Some(last) = some.iter().rfind(|digest| stored.contains(*digest)) {
+                return Ok(Some(*last));
+            }
+        }
+        Ok(None)
+    }
+
     /// The operator's list: all tenants' sessions.
     ///
     /// # Errors
     /// As [`sessions`](Self::sessions).
     pub async fn all_sessions(&self) -> Result<Vec<SessionInfo>, ReadError> {
-        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant: None, scope: Scope::Tenant, reply }).await
+        self.all_within(Scope::Tenant).await
+    }
+
+    /// The same, of those that an agent wrote in.
+    ///
+    /// # Errors
+    /// As [`sessions`](Self::sessions).
+    pub async fn sessions_of(&self, agent: &str) -> Result<Vec<SessionInfo>, ReadError> {
+        self.all_within(Scope::Agent(agent.into())).await
+    }
+
+    async fn all_within(&self, scope: Scope) -> Result<Vec<SessionInfo>, ReadError> {
+        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant: None, scope, reply }).await
     }
 
     /// A page of any tenant's session, for the operator.

@@ -3,6 +3,7 @@
 use sqlx::Row as _;
 use sqlx::sqlite::SqliteConnection;
 
+use super::SessionId;
 use super::write::{first_passage, last_passage};
 use crate::store::retention::Due;
 
@@ -57,6 +58,20 @@ pub(in crate::store) async fn delete_retired(db: &mut SqliteConnection) -> Resul
         }
         None => Ok(Due::Nothing),
     }
+}
+
+/// Takes a whole log from its session, before any of it is deleted: it is seen no more, and what the session says from
+/// now on begins another. `None`: it was taken before.
+pub(in crate::store) async fn detach(db: &mut SqliteConnection, log: i64) -> Result<Option<SessionId>, sqlx::Error> {
+    let query = sqlx::query("SELECT session FROM logs WHERE id = ?").bind(log);
+    let row = query.fetch_one(&mut *db).await?;
+    let Ok(session) = row.try_get::<&[u8], _>(0)?.try_into().map(SessionId) else { return Ok(None) };
+    // No session's id is that long.
+    let query = "UPDATE logs SET session = CAST('the log that goes ' || id AS BLOB), messages = 0, tokens = 0, bytes = 0, \
+                 last_used = ?2 WHERE id = ?1";
+    // Of all that goes it goes first: nobody reads it.
+    sqlx::query(query).bind(log).bind(i64::MIN).execute(db).await?;
+    Ok(Some(session))
 }
 
 /// Deletes a session's log, or as much of it as a batch may.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::passages::passages;
 use super::write::{Group, Piece, Row, Words};
-use super::{LogBatch, Message};
+use super::{LogBatch, Message, Unfound};
 use crate::compact::excerpt::one_line;
 use crate::memory::words::{Kind as Column, tokens};
 use crate::store::Tenant;
 use crate::store::texts::Packer;
 use crate::wire::Role;
-use crate::wire::plain::plain;
+use crate::wire::plain::{Plain, plain};
 
 /// Bytes of JSON in one row.
 pub(super) const CHUNK_BYTES: usize = 60_000;
@@ -41,6 +41,8 @@ pub(super) struct Groups<'b> {
 struct Cut {
     row: Arc<Row>,
     text: String,
+    /// What of the text is in no row of the index.
+    unfound: Vec<Range<usize>>,
     passages: Vec<Range<usize>>,
     next: usize,
 }
@@ -53,11 +55,20 @@ impl<'b> Groups<'b> {
     }
 
     fn begin(&mut self, message: &Message) -> Cut {
-        let text = plain(self.batch.dialect, &message.json).text;
+        let Plain { text, parts, .. } = plain(self.batch.dialect, &message.json);
         if self.title.is_none() && message.role == Role::User {
             self.title = title(&text);
         }
-        let passages = passages(&text);
+        let unfound: Vec<Range<usize>> = match &message.unfound {
+            Unfound::Nothing => Vec::new(),
+            Unfound::Parts(sources) => {
+                parts.iter().filter(|(_, source)| sources.contains(source)).map(|(at, _)| at.clone()).collect()
+            }
+            Unfound::Everything => parts.iter().map(|(at, _)| at.clone()).collect(),
+        };
+        // What is left of a text keeps its place in it: a hit is shown out of the whole.
+        let hidden = !parts.is_empty() && unfound.len() == parts.len();
+        let passages = if hidden { Vec::new() } else { passages(&text) };
         let row = Row {
             message: message.clone(),
             kind: self.batch.kind,
@@ -66,7 +77,7 @@ impl<'b> Groups<'b> {
             passages: passages.len(),
             time: self.now,
         };
-        Cut { row: Arc::new(row), text, passages, next: 0 }
+        Cut { row: Arc::new(row), text, unfound, passages, next: 0 }
     }
 
     fn piece(&mut self) -> Option<Piece> {
@@ -94,7 +105,8 @@ impl Cut {
         let number = number - row.chunks;
         if let Some(place) = self.passages.get(number) {
             let passage = self.text.get(place.clone()).unwrap_or_default();
-            return Some(Piece::Passage { row, number, bytes: passage.len(), words: words(tenant, passage) });
+            let found = |at: usize| !self.unfound.iter().any(|hidden| hidden.contains(&(place.start + at)));
+            return Some(Piece::Passage { row, number, bytes: passage.len(), words: words(tenant, passage, found) });
         }
         (number == self.passages.len()).then_some(Piece::End(row))
     }
@@ -124,12 +136,15 @@ fn title(text: &str) -> Option<String> {
     lines().find(|line| !line.starts_with('<')).or_else(|| lines().next())
 }
 
-/// The columns of one row of the index.
-fn words(tenant: &Tenant, passage: &str) -> Words {
+/// The columns of one row of the index: of the words whose places in the passage are to be found.
+fn words(tenant: &Tenant, passage: &str, found: impl Fn(usize) -> bool) -> Words {
     let tag = tag(tenant);
     let mut columns = Words::default();
     let mut seen = HashSet::new();
     tokens(passage, |token| {
+        if !found(token.at) {
+            return;
+        }
         // How often a part occurs says nothing: once is enough.
         if token.kind == Column::Part && !seen.insert(token.text.clone()) {
             return;

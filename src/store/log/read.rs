@@ -1,6 +1,6 @@
 //! Reading the log: single messages and pages of them. No query looks beyond its tenant and scope.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Row as _, Sqlite};
 
 use super::queries::{Failed, Patience};
 use super::write::{dialect_of, role_of};
-use super::{HistoryPage, Logged, MAX_PAGE, MAX_PAGE_BYTES, Room, Scope, SessionId};
+use super::{Cursor, HistoryPage, Logged, MAX_PAGE, MAX_PAGE_BYTES, Room, Scope, SessionId, Tip};
 use crate::store::Tenant;
 use crate::store::texts::unpack;
 use crate::wire::Digest;
@@ -92,19 +92,10 @@ pub(super) async fn history(
     (patience, room): (Patience<'_>, &mut Room),
 ) -> Result<Option<Vec<Logged>>, Failed> {
     let Some(log) = in_scope(db, (tenant, scope), session).await? else { return Ok(None) };
-    let last = page.last.min(MAX_PAGE);
-    let before = page.before.map_or(i64::MAX, i64::from);
     let ids = match scope {
-        Scope::Conversation { chain: Some(chain), .. } => {
-            let upto = page
-                .tip
-                .and_then(|tip| chain.iter().position(|digest| *digest == tip))
-                .map_or(chain.len(), |at| at + 1);
-            let visible: HashSet<i64> =
-                ids(db, log, chain.get(..upto).unwrap_or(chain)).await?.into_iter().map(|(id, _)| id).collect();
-            numbered(db, log, before).await?.into_iter().filter(|id| visible.contains(id)).take(last).collect()
-        }
-        _ => branch(db, log, page.tip, (before, last)).await?,
+        Scope::Conversation { chain: Some(chain), .. } => own_branch(db, log, chain, &page).await?,
+        Scope::Conversation { chain: None, .. } | Scope::Tenant => branch(db, log, &page, None).await?,
+        Scope::Agent(agent) => branch(db, log, &page, Some(agent)).await?,
     };
     let (mut messages, mut bytes) = (Vec::new(), 0);
     for id in ids {
@@ -123,9 +114,6 @@ pub(super) async fn history(
         bytes += length;
     }
     messages.reverse();
-    if let Scope::Agent(agent) = scope {
-        messages.retain(|message| message.agent == *agent);
-    }
     Ok(Some(messages))
 }
 
@@ -150,31 +138,110 @@ pub(super) async fn written(
     Ok((messages, last))
 }
 
-/// All messages of a log with numbers below `before`, latest number first.
-async fn numbered(db: &mut SqliteConnection, log: i64, before: i64) -> Result<Vec<i64>, sqlx::Error> {
+/// A page of the messages of a log that `chain` has, latest message first: of all that the log holds these alone are
+/// the conversation's own.
+async fn own_branch(
+    db: &mut SqliteConnection,
+    log: i64,
+    chain: &[Digest],
+    page: &HistoryPage,
+) -> Result<Vec<i64>, sqlx::Error> {
+    let upto = match page.tip {
+        Some(Tip::At(tip)) => chain.iter().position(|digest| *digest == tip).map_or(chain.len(), |at| at + 1),
+        // The conversation's own branch is the only one that it can name.
+        Some(Tip::Through(cursor)) if !chain.iter().any(|digest| Cursor::of(digest) == cursor) => 0,
+        Some(Tip::Through(_)) | None => chain.len(),
+    };
+    let own = ids(db, log, chain.get(..upto).unwrap_or(chain)).await?;
+    let own: HashSet<i64> = own.into_iter().map(|(id, _)| id).collect();
     let query =
-        "SELECT id FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL AND number < ? ORDER BY number DESC";
-    let rows = sqlx::query(query).bind(log).bind(before).fetch_all(db).await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
+        "SELECT id, number, agent FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL ORDER BY number DESC";
+    let mut all = Vec::new();
+    for row in sqlx::query(query).bind(log).fetch_all(db).await? {
+        let (id, number): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        all.push((id, number, agent(&row, 2)?));
+    }
+    let own = all.into_iter().filter(|(id, ..)| own.contains(id));
+    let upto =
+        own.skip_while(|(_, _, wrote)| page.tip.is_none() && page.agent.as_ref().is_some_and(|agent| agent != wrote));
+    let before = page.before.map_or(i64::MAX, i64::from);
+    Ok(upto.filter(|(_, number, _)| *number < before).map(|(id, ..)| id).take(page.last.min(MAX_PAGE)).collect())
 }
 
-/// The branch that ends with `tip` (else with the message written last), latest message first. Where a message is
-/// missing (dropped), the branch goes on with what was written before it.
+/// A page of a branch, latest message first; `only`: what this agent wrote. It ends before a message that is missing
+/// (dropped), until a later request brings that.
 async fn branch(
     db: &mut SqliteConnection,
     log: i64,
-    tip: Option<Digest>,
-    (before, last): (i64, usize),
+    page: &HistoryPage,
+    only: Option<&Arc<str>>,
 ) -> Result<Vec<i64>, sqlx::Error> {
-    let query = "WITH RECURSIVE walk (id, parent, number) AS ( \
-                 SELECT id, parent, number FROM (SELECT id, parent, number FROM log_messages \
-                   WHERE log = ?1 AND whole = 1 AND (?2 IS NULL OR digest = ?2) ORDER BY id DESC LIMIT 1) \
-                 UNION ALL SELECT m.id, m.parent, m.number FROM walk JOIN log_messages m \
+    let Some(tip) = tip(db, log, page, only).await? else { return Ok(Vec::new()) };
+    let query = "WITH RECURSIVE walk (id, parent, number, agent) AS ( \
+                 SELECT id, parent, number, agent FROM log_messages WHERE id = ?2 \
+                 UNION ALL SELECT m.id, m.parent, m.number, m.agent FROM walk JOIN log_messages m \
                    ON m.log = ?1 AND m.digest = walk.parent AND m.whole = 1) \
-                 SELECT id FROM walk WHERE number < ?3 LIMIT ?4";
-    let query = sqlx::query(query).bind(log).bind(tip.map(|tip| tip.to_vec())).bind(before);
-    let rows = query.bind(i64::try_from(last).unwrap_or(i64::MAX)).fetch_all(db).await?;
+                 SELECT id FROM walk WHERE number < ?3 AND (?4 IS NULL OR agent = ?4) LIMIT ?5";
+    let query = sqlx::query(query).bind(log).bind(tip).bind(page.before.map_or(i64::MAX, i64::from));
+    let query = query.bind(only.map(|agent| agent.to_string()));
+    let rows = query.bind(i64::try_from(page.last.min(MAX_PAGE)).unwrap_or(i64::MAX)).fetch_all(db).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// The message that a branch ends with.
+async fn tip(
+    db: &mut SqliteConnection,
+    log: i64,
+    page: &HistoryPage,
+    only: Option<&Arc<str>>,
+) -> Result<Option<i64>, sqlx::Error> {
+    let (least, most) = match page.tip {
+        Some(Tip::At(digest)) => (digest, digest),
+        Some(Tip::Through(Cursor(head))) => (filled(head, 0), filled(head, 0xff)),
+        None => ([0; 32], [0xff; 32]),
+    };
+    // A named branch is whoever's it is; which one is meant where none is named, an agent says.
+    let agent = page.agent.as_ref().or(only).filter(|_| page.tip.is_none());
+    let query = "SELECT id, digest, number FROM log_messages WHERE log = ?1 AND digest BETWEEN ?2 AND ?3 AND whole = 1 \
+                 AND number > 0 AND (?4 IS NULL OR agent = ?4) ORDER BY id DESC LIMIT 1";
+    let query = sqlx::query(query).bind(log).bind(least.as_slice()).bind(most.as_slice());
+    let Some(row) = query.bind(agent.map(|agent| agent.to_string())).fetch_optional(&mut *db).await? else {
+        return Ok(None);
+    };
+    let found = (row.try_get(0)?, digest(&row, 1)?.unwrap_or_default());
+    match page.tip {
+        Some(Tip::Through(_)) => end(db, (log, row.try_get(2)?), found, page.before).await.map(Some),
+        Some(Tip::At(_)) | None => Ok(Some(found.0)),
+    }
+}
+
+/// The end of the branch that goes on from a message, as far as numbers below `before` go: always with what was
+/// written last.
+async fn end(
+    db: &mut SqliteConnection,
+    (log, number): (i64, i64),
+    (mut id, mut digest_of): (i64, Digest),
+    before: Option<u32>,
+) -> Result<i64, sqlx::Error> {
+    let query = "SELECT id, digest, parent FROM log_messages WHERE log = ? AND whole = 1 AND number > ? AND number < ? \
+                 AND parent IS NOT NULL ORDER BY id";
+    let query = sqlx::query(query).bind(log).bind(number).bind(before.map_or(i64::MAX, i64::from));
+    let mut next: HashMap<Digest, (i64, Digest)> = HashMap::new();
+    for row in query.fetch_all(db).await? {
+        if let (Some(own), Some(parent)) = (digest(&row, 1)?, digest(&row, 2)?) {
+            next.insert(parent, (row.try_get(0)?, own));
+        }
+    }
+    while let Some(found) = next.remove(&digest_of) {
+        (id, digest_of) = found;
+    }
+    Ok(id)
+}
+
+fn filled(head: [u8; 8], with: u8) -> Digest {
+    let mut digest = [with; 32];
+    digest.iter_mut().zip(head).for_each(|(byte, own)| *byte = own);
+    digest
 }
 
 /// Bytes of a message's JSON.

@@ -1,7 +1,7 @@
 //! What becomes of messages between their queue and the writer: those that are not there yet are cut into pieces, off
 //! the threads that commits and queries run on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,9 +33,19 @@ pub(in crate::store) enum Given {
     Flush(oneshot::Sender<()>),
 }
 
+/// Sessions of which it is remembered how often their log was swept; beyond it all marks are forgotten.
+const MAX_SWEPT: usize = 16_384;
+
+/// What is logged already.
+struct Known {
+    marks: Marks,
+    /// How often a session's log was swept: what is marked since then counts.
+    swept: HashMap<SessionId, u64>,
+}
+
 /// What callers, scribe and writer know of the log.
 pub(in crate::store) struct Shared {
-    marks: Mutex<Marks>,
+    marks: Mutex<Known>,
     queued_bytes: AtomicUsize,
     max_bytes: usize,
     dropped: AtomicU64,
@@ -44,37 +54,50 @@ pub(in crate::store) struct Shared {
 impl Shared {
     pub(in crate::store) fn new(limits: &Limits) -> Self {
         Self {
-            marks: Mutex::new(Marks::new(limits.max_log_marks, Completeness::Partial)),
+            marks: Mutex::new(Known {
+                marks: Marks::new(limits.max_log_marks, Completeness::Partial),
+                swept: HashMap::new(),
+            }),
             queued_bytes: AtomicUsize::new(0),
             max_bytes: limits.max_queued_log_bytes,
             dropped: AtomicU64::new(0),
         }
     }
 
-    fn marks(&self) -> MutexGuard<'_, Marks> {
+    fn marks(&self) -> MutexGuard<'_, Known> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a mark stands for was queued with all that precedes it.
     pub(super) fn known(&self, tenant: &Tenant, session: &SessionId, chain: &[Digest]) -> usize {
-        let marks = self.marks();
-        let known = |digest: &Digest| marks.holds(of_session(session, mark(tenant, digest)));
+        let held = self.marks();
+        let known = |digest: &Digest| held.marks.holds(held.of_session(session, mark(tenant, digest)));
         chain.iter().rposition(known).map_or(0, |last| last + 1)
     }
 
     pub(super) fn marks_of(&self, tenant: &Tenant, batch: &LogBatch) -> Vec<u64> {
-        let of = |message: &Message| of_session(&batch.session, mark(tenant, &message.digest));
+        let held = self.marks();
+        let of = |message: &Message| held.of_session(&batch.session, mark(tenant, &message.digest));
         if batch.kind == Kind::Sent { batch.messages.iter().map(of).collect() } else { Vec::new() }
     }
 
     pub(super) fn mark(&self, new: &[u64]) {
-        let mut marks = self.marks();
-        new.iter().for_each(|mark| marks.insert(*mark));
+        let mut held = self.marks();
+        new.iter().for_each(|mark| held.marks.insert(*mark));
     }
 
     /// Something was lost, or the file is another: all is given anew, and what is there stays as it is.
     pub(in crate::store) fn forget(&self) {
-        self.marks().clear();
+        self.marks().forget();
+    }
+
+    /// The log of this session is swept: all of it is given anew, and another session's costs nothing.
+    pub(in crate::store) fn forget_session(&self, session: &SessionId) {
+        let mut held = self.marks();
+        if held.swept.len() >= MAX_SWEPT {
+            held.forget();
+        }
+        *held.swept.entry(*session).or_default() += 1;
     }
 
     /// False: there is no room in the queue. One batch alone always has.
@@ -97,8 +120,18 @@ impl Shared {
     }
 }
 
-fn of_session(session: &SessionId, mark: u64) -> u64 {
-    mark ^ session.0.first_chunk().map_or(0, |half| u64::from_le_bytes(*half)).rotate_left(32)
+impl Known {
+    fn of_session(&self, session: &SessionId, mark: u64) -> u64 {
+        let half = session.0.first_chunk().map_or(0, |half| u64::from_le_bytes(*half)).rotate_left(32);
+        // Spread over all bits: a small number would but exchange marks.
+        let swept = self.swept.get(session).map_or(0, |times| times.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mark ^ half ^ swept
+    }
+
+    fn forget(&mut self) {
+        self.marks.clear();
+        self.swept.clear();
+    }
 }
 
 /// Bytes that a batch holds.

@@ -1,6 +1,7 @@
 //! Search: the words of a query as an expression of the index, the best messages, and the text around the hit.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use sqlx::Row as _;
@@ -26,7 +27,7 @@ struct Place {
     /// Only these messages.
     only: Option<HashSet<i64>>,
     session: Option<SessionId>,
-    agent: Option<std::sync::Arc<str>>,
+    agent: Option<Arc<str>>,
     /// Not the answers that no client has sent back: nothing says whose they are.
     sent_only: bool,
 }
@@ -64,7 +65,7 @@ pub(super) async fn search(
     let mut found: Vec<(f64, Hit)> = Vec::new();
     let mut cut_short = false;
     for tenant in tenants(db, tenant).await? {
-        let Some(place) = place(db, tenant, scope, search.session).await? else { continue };
+        let Some(place) = place(db, tenant, scope, search).await? else { continue };
         let mut hits = Vec::new();
         match search_in(db, &place, task, &mut hits).await {
             Ok(()) => {}
@@ -97,8 +98,9 @@ async fn place(
     db: &mut SqliteConnection,
     tenant: Tenant,
     scope: &Scope,
-    session: Option<SessionId>,
+    search: &Search,
 ) -> Result<Option<Place>, sqlx::Error> {
+    let (session, agent) = (search.session, search.agent.as_ref());
     let mut place = Place { tenant, marks: Vec::new(), only: None, session, agent: None, sent_only: false };
     if session.is_some() || matches!(scope, Scope::Conversation { .. }) {
         let Some(log) = in_scope(db, (Some(&tenant), scope), session).await? else { return Ok(None) };
@@ -113,11 +115,16 @@ async fn place(
                 place.sent_only = true;
             }
         }
-        Scope::Agent(agent) => {
-            place.marks.push(agent_mark(&tenant, agent));
-            place.agent = Some(agent.clone());
-        }
-        Scope::Tenant => {}
+        Scope::Agent(own) if agent.is_some_and(|agent| agent != own) => return Ok(None),
+        Scope::Agent(_) | Scope::Tenant => {}
+    }
+    let own = match scope {
+        Scope::Agent(own) => Some(own),
+        Scope::Conversation { .. } | Scope::Tenant => None,
+    };
+    if let Some(agent) = own.or(agent) {
+        place.marks.push(agent_mark(&tenant, agent));
+        place.agent = Some(Arc::clone(agent));
     }
     Ok(Some(place))
 }

@@ -268,10 +268,11 @@ async fn end(db: &mut SqliteConnection, log: i64, id: i64, row: &Row) -> Result<
     let query = "UPDATE log_messages SET whole = 1 WHERE id = ? \
                  AND (SELECT count(*) FROM log_bodies WHERE message = ?) = ? \
                  AND (SELECT count(*) FROM log_index_docsize WHERE id BETWEEN ? AND ?) = ?; \
-                 UPDATE logs SET messages = messages + 1, tokens = tokens + ?, bytes = bytes + ? \
+                 UPDATE logs SET messages = messages + ?, tokens = tokens + ?, bytes = bytes + ? \
                  WHERE id = ? AND changes() = 1";
     let query = sqlx::query(query).bind(id).bind(id).bind(size(row.chunks));
     let query = query.bind(first_passage(id)).bind(last_passage(id)).bind(size(row.passages));
+    let query = query.bind(i64::from(row.message.number.min(1)));
     let query = query.bind(i64::from(row.message.tokens.unwrap_or(0))).bind(size(row.message.json.len())).bind(log);
     if query.execute(&mut *db).await?.rows_affected() == 0 {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::log::{HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId};
+use super::super::log::{HistoryPage, Hit, Kind, LogBatch, Logged, Message, Scope, Search, SessionId, Tip, Unfound};
 use super::*;
 use crate::wire::{Dialect, Role};
 
@@ -17,7 +17,15 @@ pub(super) fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> Log
         let (role, name) = if i % 2 == 0 { (Role::User, "user") } else { (Role::Assistant, "assistant") };
         let json = json!({"role": name, "content": text}).to_string().into();
         let parent = i.checked_sub(1).map(|before| chain[before]);
-        Message { digest: chain[i], parent, number: i as u32 + 1, role, tokens: Some(7), json }
+        Message {
+            digest: chain[i],
+            parent,
+            number: i as u32 + 1,
+            role,
+            tokens: Some(7),
+            json,
+            unfound: Unfound::Nothing,
+        }
     });
     LogBatch { session, agent: "codex".into(), dialect: Dialect::Chat, kind: Kind::Sent, messages: messages.collect() }
 }
@@ -36,7 +44,7 @@ fn within(session: SessionId, chain: &[Digest]) -> Scope {
 }
 
 pub(super) async fn find(f: &Fixture, scope: &Scope, query: &str) -> Vec<Hit> {
-    let search = Search { query: query.to_owned(), session: None, max: 10 };
+    let search = Search { query: query.to_owned(), session: None, agent: None, max: 10 };
     f.store.search_log(&f.tenant, scope, &search).await.unwrap().best
 }
 
@@ -49,9 +57,9 @@ pub(super) async fn page(
     f.store.history(&f.tenant, scope, session, page).await.unwrap()
 }
 
-pub(super) const ALL: HistoryPage = HistoryPage { last: 100, before: None, tip: None };
+pub(super) const ALL: HistoryPage = HistoryPage { last: 100, before: None, tip: None, agent: None };
 
-fn texts(messages: &[Logged]) -> Vec<String> {
+pub(super) fn texts(messages: &[Logged]) -> Vec<String> {
     messages.iter().map(Logged::text).collect()
 }
 
@@ -64,12 +72,13 @@ async fn what_was_said_is_listed_shown_and_found() {
     log(&f, id, "one", &said).await;
     let sessions = f.store.sessions(&f.tenant, &own(id)).await.unwrap();
     let [only] = sessions.as_slice() else { panic!("{sessions:?}") };
-    assert_eq!((only.id, &*only.agent, only.title.as_str()), (id, "codex", "Please fix getUserName"));
+    assert_eq!((only.id, &*only.agents[0], only.title.as_str()), (id, "codex", "Please fix getUserName"));
     assert_eq!((only.messages, only.tokens), (4, 28), "each once");
     let all = page(&f, &own(id), None, ALL).await.unwrap();
     assert_eq!(texts(&all), said);
     assert_eq!(all[0].json, json!({"role": "user", "content": said[0]}).to_string());
-    let some = page(&f, &own(id), None, HistoryPage { last: 2, before: Some(4), tip: None }).await.unwrap();
+    let some =
+        page(&f, &own(id), None, HistoryPage { last: 2, before: Some(4), tip: None, agent: None }).await.unwrap();
     assert_eq!(some.iter().map(|message| message.number).collect::<Vec<_>>(), [2, 3]);
     for (query, number) in [
         ("get_user_name", 1),
@@ -92,23 +101,6 @@ async fn what_was_said_is_listed_shown_and_found() {
 }
 
 #[tokio::test]
-async fn forks_are_branches_of_one_tree() {
-    let f = Fixture::new().await;
-    let id = session(&f, "tree");
-    log(&f, id, "tree", &["start", "left"]).await;
-    let (trunk, fork) = (chain("tree", 2), chain("fork", 1)[0]);
-    let mut other = batch(id, &[trunk[0], fork], &["start", "right"]);
-    other.messages.remove(0);
-    f.store.log(&f.tenant, other);
-    f.store.flush_log().await;
-    assert_eq!(texts(&page(&f, &own(id), None, ALL).await.unwrap()), ["start", "right"], "the latest");
-    let left = HistoryPage { tip: Some(trunk[1]), ..ALL };
-    assert_eq!(texts(&page(&f, &own(id), None, left).await.unwrap()), ["start", "left"]);
-    assert_eq!(find(&f, &own(id), "left").await.len(), 1);
-    assert_eq!(f.store.sessions(&f.tenant, &own(id)).await.unwrap()[0].messages, 3);
-}
-
-#[tokio::test]
 async fn an_answer_counts_until_its_client_sends_it_back() {
     let f = Fixture::new().await;
     let id = session(&f, "answers");
@@ -116,8 +108,15 @@ async fn an_answer_counts_until_its_client_sends_it_back() {
     log(&f, id, "answers", &["question"]).await;
     let answered = |text: &str| {
         let json = json!({"role": "assistant", "content": text}).to_string().into();
-        let message =
-            Message { digest: turns[0], parent: Some(turns[0]), number: 2, role: Role::Assistant, tokens: None, json };
+        let message = Message {
+            digest: turns[0],
+            parent: Some(turns[0]),
+            number: 2,
+            role: Role::Assistant,
+            tokens: None,
+            json,
+            unfound: Unfound::Nothing,
+        };
         LogBatch { kind: Kind::Answered, messages: vec![message], ..batch(id, &turns, &[]) }
     };
     f.store.log(&f.tenant, answered("the first try"));
@@ -146,6 +145,7 @@ async fn scopes_reach_no_further_than_they_say() {
         (find(&f, scope, "secret").await.len(), f.store.sessions(&f.tenant, scope).await.unwrap().len())
     };
     assert_eq!(numbers(&own(one)).await, (1, 1));
+    assert_eq!(f.store.sessions_of("claude").await.unwrap().len(), 1);
     assert_eq!(numbers(&Scope::Agent("claude".into())).await, (1, 1));
     assert_eq!(numbers(&Scope::Agent("nobody".into())).await, (0, 0));
     assert_eq!(numbers(&Scope::Tenant).await, (2, 2));
@@ -153,13 +153,13 @@ async fn scopes_reach_no_further_than_they_say() {
     for scope in [own(one), Scope::Agent("codex".into())] {
         assert_eq!(page(&f, &scope, Some(two), ALL).await, None, "as if it did not exist");
         assert_eq!(page(&f, &scope, Some(SessionId([0; 16])), ALL).await, None);
-        let search = Search { query: "secret".to_owned(), session: Some(two), max: 10 };
+        let search = Search { query: "secret".to_owned(), session: Some(two), agent: None, max: 10 };
         assert!(f.store.search_log(&f.tenant, &scope, &search).await.unwrap().best.is_empty());
     }
     assert_eq!(page(&f, &Scope::Tenant, Some(two), ALL).await.map(|all| all.len()), Some(1));
     let foreign = f.store.tenant(&[b"openai", b"another"]);
     assert_eq!(f.store.history(&foreign, &Scope::Tenant, Some(one), ALL).await, Ok(None));
-    let search = Search { query: "secret alpha".to_owned(), session: None, max: 10 };
+    let search = Search { query: "secret alpha".to_owned(), session: None, agent: None, max: 10 };
     assert!(f.store.search_log(&foreign, &Scope::Tenant, &search).await.unwrap().best.is_empty());
 }
 
@@ -287,7 +287,7 @@ mod foreign {
                 let scope = within(*session, chain);
                 let query = format!("{} of them stranger me", WORDS[asked]);
                 for named in [None, Some(*session), Some(chains[2].0), Some(SessionId(id))] {
-                    let search = Search { query: query.clone(), session: named, max: 100 };
+                    let search = Search { query: query.clone(), session: named, agent: None, max: 100 };
                     let hits = f.store.search_log(&f.tenant, &scope, &search).await.unwrap().best;
                     prop_assert!(hits.iter().all(|hit| chain.contains(&hit.digest)), "{:?}", hits);
                     prop_assert_eq!(hits.is_empty(), named.is_some() && named != Some(*session));
@@ -296,13 +296,13 @@ mod foreign {
                     prop_assert!(shown.iter().all(|message| chain.contains(&message.digest)));
                     prop_assert_eq!(shown.is_empty(), named.is_some() && named != Some(*session));
                 }
-                let tip = HistoryPage { tip: chains[1].1.last().copied(), ..ALL };
+                let tip = HistoryPage { tip: chains[1].1.last().copied().map(Tip::At), ..ALL };
                 let shown = f.store.history(&f.tenant, &scope, None, tip).await.unwrap().unwrap();
                 prop_assert!(shown.iter().all(|message| chain.contains(&message.digest)));
                 let listed = f.store.sessions(&f.tenant, &scope).await.unwrap();
                 prop_assert_eq!(listed.iter().map(|info| info.messages).sum::<u64>(), chain.len() as u64);
                 for (tenant, theirs) in [(f.tenant, "stranger"), (stranger, "me")] {
-                    let search = Search { query: format!("{theirs} {query}"), session: None, max: 100 };
+                    let search = Search { query: format!("{theirs} {query}"), session: None, agent: None, max: 100 };
                     let hits = f.store.search_log(&tenant, &Scope::Tenant, &search).await.unwrap().best;
                     let mark = format!("of {theirs}");
                     let own = hits.iter().all(|hit| hit.tenant == tenant && !hit.snippet.ends_with(&mark));

@@ -14,7 +14,7 @@ async fn a_search_whose_time_is_up_says_so_and_shows_what_it_has() {
     let f = Fixture::with(Limits { search_bound: Duration::ZERO, ..Limits::default() }).await;
     let id = session(&f, "one");
     log(&f, id, "one", &["needle 1", "needle 2", "needle 3", "needle 4"]).await;
-    let search = Search { query: "needle".to_owned(), session: None, max: 10 };
+    let search = Search { query: "needle".to_owned(), session: None, agent: None, max: 10 };
     assert_eq!(f.store.search_log(&f.tenant, &own(id), &search).await, Err(ReadError::Late));
     assert_eq!(page(&f, &own(id), None, ALL).await.unwrap().len(), 4, "the log is read all the same");
     assert_eq!(f.store.health(), Health::Up);

@@ -9,6 +9,7 @@ mod files;
 mod flushes;
 mod isolation;
 mod log_bounds;
+mod log_branches;
 #[path = "log.rs"]
 mod log_rows;
 mod sweeping;

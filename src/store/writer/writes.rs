@@ -139,9 +139,12 @@ impl Writer {
                 if swept.of_session {
                     self.shared.memory().forget_rows();
                 }
+                swept.logs.iter().for_each(|session| self.shared.log.forget_session(session));
                 swept.due
             }
             Err(error) => {
+                // Some of it may be gone all the same.
+                self.shared.log.forget();
                 self.failed(&error).await;
                 Due::Nothing
             }

@@ -82,7 +82,7 @@ fn nonsense_says_what_is_wrong_and_what_is_allowed() {
 #[test]
 fn what_is_not_asked_for_has_its_default() {
     assert_eq!(read(Tool::SessionList, ""), Ok(Request::SessionList { agent: None }));
-    let part = Part { session: None, last: 20, before: None, char: 0 };
+    let part = Part { session: None, last: 20, before: None, branch: None, char: 0 };
     let history = Request::SessionHistory { agent: None, part };
     assert_eq!(read(Tool::SessionHistory, "{}"), Ok(history));
     let search = |most| Request::SessionSearch { query: "q".to_owned(), agent: None, session: None, most };

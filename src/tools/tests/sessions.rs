@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::proxy::budget::Budget;
 use crate::proxy::reading::{Reading, Who};
-use crate::store::log::{Kind, LogBatch, Message};
+use crate::store::log::{Kind, LogBatch, Message, Unfound};
 use crate::store::{Limits, Store, Tenant};
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::Caller;
@@ -58,6 +58,7 @@ impl Desk {
                 role,
                 tokens: Some(3),
                 json: json!({"role": name, "content": text}).to_string().into(),
+                unfound: Unfound::Nothing,
             }
         });
         let batch = LogBatch {
@@ -79,7 +80,7 @@ impl Desk {
 }
 
 fn view(scope: Scope, current: SessionId) -> Option<View> {
-    Some(View { scope, current: Some(current), tip: None })
+    Some(View { scope, current: Some(current), chain: None })
 }
 
 fn own(session: SessionId) -> Option<View> {
@@ -137,8 +138,16 @@ async fn a_conversation_is_listed_read_and_searched() {
         "{list}"
     );
     assert!(list.ends_with("4 messages, 12 tokens: Fix parse_config\n"), "{list}");
+    let shown = |tokens| {
+        let (agents, title) = (vec!["a".into()], "t".to_owned());
+        let info = SessionInfo { tenant, id: one, agents, title, first: 0, last: 0, messages: 2, tokens, bytes: 9 };
+        listed(&info, None)
+    };
+    assert!(shown(0).ends_with("Z, 2 messages: t\n"), "nobody counted: {}", shown(0));
     let page = called(&tools, "session_history", json!({"lastN": 2})).await;
-    assert!(page.starts_with(&format!("[session {one}: messages #3 to #4; for earlier ones use before=3]\n#3 user ")));
+    let branch = Cursor::of(&chain(1, 4)[3]);
+    let head = format!("[session {one}: messages #3 to #4; for earlier ones use before=3, branch={branch}]\n#3 user ");
+    assert!(page.starts_with(&head), "{page}");
     assert!(page.ends_with("Z\nIt holds the needle-4711\n\n"), "{page}");
     let page = called(&tools, "session_history", json!({"before": 3})).await;
     assert!(page.starts_with(&format!("[session {one}: messages #1 to #2]\n")), "{page}");
@@ -166,6 +175,72 @@ async fn a_conversation_is_listed_read_and_searched() {
     );
 }
 
+/// A session of two branches: another agent's from the second message on, written last.
+async fn forked(desk: &Desk) -> (Tenant, SessionId, [Vec<Digest>; 2]) {
+    let tenant = desk.store.tenant(&[b"a"]);
+    let session = desk.session(tenant, "one");
+    let trunk = chain(1, 3);
+    let fork = [&trunk[..1], &chain(2, 2)].concat();
+    let said = texts(&["begin", "left", "the needle is here"]);
+    desk.log(Said { tenant, session, agent: "codex", chain: &trunk, texts: &said }).await;
+    let said = texts(&["begin", "right", "nothing is there"]);
+    desk.log(Said { tenant, session, agent: "sub", chain: &fork, texts: &said }).await;
+    (tenant, session, [trunk, fork])
+}
+
+#[tokio::test]
+async fn a_hit_on_another_branch_is_read_there() {
+    let desk = Desk::new().await;
+    let (tenant, session, [_, fork]) = forked(&desk).await;
+    for view in [own(session).map(|view| view.along(&fork)), own(session), view(Scope::Tenant, session)] {
+        let tools = desk.tools(tenant, view);
+        let hits = called(&tools, "session_search", json!({"query": "needle"})).await;
+        assert!(hits.contains("that branch and before=N+1"), "{hits}");
+        let branch = hits.split_once(" branch=").unwrap().1.split('\n').next().unwrap();
+        let arguments = json!({"sessionId": session.to_string(), "branch": branch, "before": 4});
+        let page = called(&tools, "session_history", arguments).await;
+        assert!(page.contains("left") && page.contains("the needle is here") && !page.contains("right"), "{page}");
+        let arguments = json!({"branch": format!("branch={}", branch.to_uppercase()), "lastN": 1});
+        let page = called(&tools, "session_history", arguments).await;
+        assert!(page.contains("needle") && page.contains(&format!("before=3, branch={branch}]")), "{page}");
+        let page = called(&tools, "session_history", json!({"before": 4})).await;
+        assert!(page.contains("nothing is there"), "its own: {page}");
+    }
+    let tools = desk.tools(tenant, own(session));
+    let none = called(&tools, "session_history", json!({"branch": "0".repeat(16)})).await;
+    assert_eq!(none, format!("[session {session}: no messages there]"));
+    let wrong = called(&tools, "session_history", json!({"branch": "x"})).await;
+    assert!(wrong.starts_with("Error: branch must be the 16 hexadecimal digits"), "{wrong}");
+}
+
+#[tokio::test]
+async fn an_agent_of_a_session_is_listed_read_and_searched() {
+    let desk = Desk::new().await;
+    let (tenant, session, [_, fork]) = forked(&desk).await;
+    for view in [own(session).map(|view| view.along(&fork)), view(Scope::Tenant, session)] {
+        let tools = desk.tools(tenant, view);
+        let list = called(&tools, "session_list", json!({"agentId": "SUB"})).await;
+        assert!(list.starts_with("[1 session,"), "{list}");
+        let page = called(&tools, "session_history", json!({"agentId": "Codex"})).await;
+        assert!(page.contains("the needle is here") && !page.contains("right"), "{page}");
+        let hits = called(&tools, "session_search", json!({"query": "right left", "agentId": "Sub"})).await;
+        assert!(hits.starts_with("[1 of 1 hits") && hits.contains("right"), "{hits}");
+    }
+    let list = called(&desk.tools(tenant, own(session)), "session_list", json!({})).await;
+    assert!(list.contains(": agents codex, sub, "), "{list}");
+}
+
+#[tokio::test]
+async fn history_goes_on_from_what_is_written() {
+    let desk = Desk::new().await;
+    let (tenant, session, [trunk, _]) = forked(&desk).await;
+    let waiting = [trunk, chain(9, 2)].concat();
+    let tools = desk.tools(tenant, own(session).map(|view| view.along(&waiting)));
+    let page = called(&tools, "session_history", json!({})).await;
+    assert!(page.starts_with(&format!("[session {session}: messages #1 to #3]\n")), "{page}");
+    assert!(page.contains("the needle is here"), "the conversation's own branch: {page}");
+}
+
 #[tokio::test]
 async fn a_message_that_is_longer_than_a_page_is_read_in_parts() {
     let desk = Desk::new().await;
@@ -177,7 +252,7 @@ async fn a_message_that_is_longer_than_a_page_is_read_in_parts() {
     let tools = desk.tools(tenant, own(session));
     let page = called(&tools, "session_history", json!({})).await;
     assert!(
-        page.starts_with(&format!("[session {session}: messages #3 to #3; for earlier ones use before=3]")),
+        page.starts_with(&format!("[session {session}: messages #3 to #3; for earlier ones use before=3, branch=")),
         "{page}"
     );
     let (mut whole, mut arguments) = (String::new(), json!({"before": 3}));
@@ -214,7 +289,12 @@ async fn where_the_conversation_is_not_known_only_a_wider_scope_helps() {
 }
 
 /// Tenants and sessions with the same texts and digests, but for a secret in each; what is asked for is adversarial.
-fn asked(ids: &[String], agent: &str, garbage: &str, pick: (usize, usize)) -> Vec<(&'static str, serde_json::Value)> {
+fn asked(
+    (ids, branches): (&[String], &[String]),
+    agent: &str,
+    garbage: &str,
+    pick: (usize, usize),
+) -> Vec<(&'static str, serde_json::Value)> {
     let id = &ids[pick.0 % ids.len()];
     vec![
         ("session_list", json!({"agentId": agent})),
@@ -222,6 +302,8 @@ fn asked(ids: &[String], agent: &str, garbage: &str, pick: (usize, usize)) -> Ve
         ("session_history", json!({"sessionId": id, "lastN": pick.1 + 1})),
         ("session_history", json!({"sessionId": id.to_uppercase(), "before": pick.1 + 1})),
         ("session_history", json!({"sessionId": garbage})),
+        ("session_history", json!({"branch": branches[pick.0 % branches.len()], "lastN": 9})),
+        ("session_history", json!({"branch": branches[pick.1 % branches.len()], "before": pick.1 + 1})),
         ("session_history", json!({"agentId": agent, "char_offset": pick.1})),
         ("session_search", json!({"query": "secret shared words", "sessionId": id})),
         ("session_search", json!({"query": format!("secret {garbage}"), "maxResults": 100})),
@@ -254,9 +336,11 @@ proptest! {
                 desk.log(Said { tenant, session, agent: "a", chain, texts: &said(secret) }).await;
             }
             let ids = [root, elsewhere, named].map(|id| id.to_string()).to_vec();
+            let branches = [&mine[..], &theirs, &chain(7, 3)].concat();
+            let branches: Vec<String> = branches.iter().map(|digest| Cursor::of(digest).to_string()).collect();
             let tools = desk.tools(a, View::of(ToolScope::Session, "a", Some(root), Some(&mine)));
             for pick in picks {
-                for (name, arguments) in asked(&ids, &agent, &garbage, pick) {
+                for (name, arguments) in asked((&ids, &branches), &agent, &garbage, pick) {
                     let result = tools.call(name, &arguments.to_string()).await;
                     prop_assert!(!result.text.contains("FOREIGN"), "{} {}: {}", name, arguments, result.text);
                     prop_assert!(result.text.chars().count() <= PAGE);
