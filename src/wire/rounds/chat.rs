@@ -186,5 +186,8 @@ pub(super) fn results(calls: &[OwnCall], results: &[OwnResult]) -> Bytes {
 #[path = "../tests/rounds_chat_put_back.rs"]
 mod put_back_tests;
 #[cfg(test)]
+#[path = "../tests/rounds_chat_shapes.rs"]
+mod shape_tests;
+#[cfg(test)]
 #[path = "../tests/rounds_chat.rs"]
 mod tests;
