@@ -21,16 +21,15 @@ use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
+use crate::compact::exclusions::OWN_PREFIX;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
-use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
+use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
 use crate::wire::rounds::{Aside, Offer};
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Errand};
 
-/// Before the name of a tool where the client has one of that name.
-const PREFIX: &str = "compactproxy_";
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
@@ -55,7 +54,7 @@ pub struct OfferedTool {
 impl Offered {
     fn of(tools: impl Iterator<Item = Tool>, declared: &[String]) -> Option<Self> {
         let tools = tools.map(|tool| {
-            let prefixed = format!("{PREFIX}{}", tool.name());
+            let prefixed = format!("{OWN_PREFIX}{}", tool.name());
             let name = [tool.name(), &prefixed].into_iter().find(|name| !declared.iter().any(|other| other == name))?;
             Some(OfferedTool { tool: tool.name().to_owned(), offer: tool.offer(name) })
         });
@@ -102,6 +101,8 @@ pub struct Overlaid {
     pub client: Bytes,
     pub permit: Vec<Arc<Permit>>,
     pub least: usize,
+    /// The store could not say all of what was added before: nothing new may begin.
+    pub incomplete: bool,
 }
 
 /// Conversations whose provider refused a body with the proxy's tools. Lost at a restart, which costs one more refusal.
@@ -146,10 +147,10 @@ impl Compactor {
             return None;
         }
         let places = Places::of(&self.store, Names::of_headers(headers), identity, conversation);
-        let rows = self.store.overlays(&identity.tenant, &places.all()).await;
+        let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let permit = incoming.permit.clone();
-        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, ..Overlaid::default() };
+        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, incomplete, ..Overlaid::default() };
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
@@ -201,7 +202,7 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        if !may(&offers.offered) || self.store.health() != Health::Up {
+        if overlaid.incomplete || !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
         overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
@@ -217,7 +218,7 @@ impl Compactor {
         let batch = Batch { root: offers.root, overlays: row.into_iter().collect(), ..Batch::default() };
         if self.store.commit(&tenant, batch).await.is_ok() {
             let stored = self.store.overlays(&tenant, &[offers.root]).await;
-            overlaid.offered = frozen(&stored).filter(may).map(Arc::new);
+            overlaid.offered = frozen(&stored.rows).filter(may).map(Arc::new);
         }
     }
 
@@ -268,7 +269,7 @@ impl Compactor {
     /// Takes the tools into use whose row was written.
     pub(super) async fn begun(&self, work: &mut Work, row: &Overlay) {
         let stored = self.store.overlays(&work.origin.tenant, &[row.digest]).await;
-        work.begun = frozen(&stored).map(Arc::new);
+        work.begun = frozen(&stored.rows).map(Arc::new);
     }
 
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.

@@ -7,6 +7,7 @@ mod failures;
 mod histories;
 mod offers;
 mod pace;
+mod slow;
 mod turns;
 
 use compactproxy::demo::answer::{Answer, ToolCall, Usage};
