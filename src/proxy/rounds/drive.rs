@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::sync::mpsc;
 
 use super::super::outcome::Outcome;
@@ -164,6 +165,11 @@ impl Rounds {
                 self.answer.next_round();
                 Ok(call)
             }
+            // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
+            Err(_) if sink.is_shown() => {
+                self.count("failed");
+                Err(self.finish(sink).await)
+            }
             Err(end) => {
                 self.count("failed");
                 self.give_way(end, sink).await
@@ -180,9 +186,11 @@ impl Rounds {
         Err(self.finish(sink).await)
     }
 
-    /// Where a later call fails and nothing was shown yet, the client's own request takes its place.
+    /// Where a later call fails and nothing was shown yet, the client's own request takes its place; but nobody is asked
+    /// again at once who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
-        if self.calls == 1 || self.forgotten || sink.is_shown() {
+        let limited = matches!(&end, End::Relay(call) if call.held.answer.status() == StatusCode::TOO_MANY_REQUESTS);
+        if self.calls == 1 || self.forgotten || limited || sink.is_shown() {
             return Err(end);
         }
         Call::judged(self.ask_anew().await)
