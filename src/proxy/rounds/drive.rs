@@ -107,12 +107,15 @@ impl Rounds {
             if self.answer.is_stuck() {
                 return Err(End::Fault(too_long()));
             }
+            if self.answer.hides() && reading.is_over() {
+                break;
+            }
             // An answer that long has no end that is worth waiting for.
             if self.form == Form::Json && self.answer.is_raw() {
                 return Err(reading.relayed(sink.taken()));
             }
         }
-        Ok(reading.end())
+        Ok(reading.end().await)
     }
 
     /// Has what is held for the answer counted. Where there is no room for it, no more is held than has to be: this is

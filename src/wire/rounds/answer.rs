@@ -115,7 +115,7 @@ impl Answer {
 
     /// What has to be whole to be read is too long.
     fn overflow(&mut self) {
-        if each!(&self.splicer, it => it.hides()) {
+        if self.hides() {
             self.state = State::Stuck;
             return;
         }
@@ -135,6 +135,11 @@ impl Answer {
     /// Whether it can be put together no more.
     pub fn is_stuck(&self) -> bool {
         self.state == State::Stuck
+    }
+
+    /// Whether the client does not see all of it.
+    pub fn hides(&self) -> bool {
+        each!(&self.splicer, it => it.hides())
     }
 
     /// Bytes that are held.
