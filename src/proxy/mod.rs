@@ -1,6 +1,7 @@
 //! A request's way through the proxy, one stage a line.
 
 pub mod agent;
+mod aliases;
 mod asides;
 mod askers;
 mod attempts;

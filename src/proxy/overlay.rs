@@ -26,9 +26,9 @@ use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
-use crate::wire::rounds::{Aside, Offer};
+use crate::wire::rounds::Offer;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Errand};
+use crate::wire::{Conversation, Digest, Errand, chain};
 
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
@@ -142,6 +142,9 @@ impl Compactor {
         if strategies.observe {
             return None;
         }
+        if let Some(id) = chain::previous(conversation) {
+            return Some(self.continued(incoming, &identity.tenant, (conversation, &id)).await);
+        }
         let root = conversation.items.first()?.chain;
         if self.refused_tools.has((identity.tenant, root)) {
             return None;
@@ -223,7 +226,7 @@ impl Compactor {
     }
 
     /// The body with `edits`. `None`: there are none, or there is no room for another body.
-    fn laid_over(&self, incoming: &Incoming<'_>, edits: Vec<Edit>) -> Option<(Bytes, Arc<Permit>)> {
+    pub(super) fn laid_over(&self, incoming: &Incoming<'_>, edits: Vec<Edit>) -> Option<(Bytes, Arc<Permit>)> {
         if edits.is_empty() {
             return None;
         }
@@ -283,9 +286,11 @@ impl Compactor {
     }
 
     /// Keeps what a client did not see of an answer, before it sees the end of it.
-    pub(super) async fn keep_aside(&self, (tenant, root): (Tenant, Digest), at: (Digest, usize), aside: &Aside) {
-        let Some(row) = row(OverlayKind::Aside, at.0, aside, at.1) else { return };
-        let batch = Batch { root, overlays: vec![row], ..Batch::default() };
+    pub(super) async fn keep_hidden(&self, (tenant, root): (Tenant, Digest), rows: Vec<Overlay>) {
+        if rows.is_empty() {
+            return;
+        }
+        let batch = Batch { root, overlays: rows, ..Batch::default() };
         if let Err(error) = self.store.commit(&tenant, batch.clone()).await {
             tracing::warn!(%error, "what the client did not see of an answer is kept in memory alone");
             self.store.hold_in_memory(&tenant, &batch);

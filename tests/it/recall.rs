@@ -2,6 +2,7 @@
 //! what was hidden is there again on every later request. One matrix for all dialects, streamed or not.
 
 mod apart;
+mod continued;
 mod ends;
 mod failures;
 mod histories;

@@ -6,12 +6,15 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
 
+use super::super::aliases::alias_row;
 use super::super::outcome::Outcome;
+use super::super::overlay::row;
 use super::super::relay::RelayError;
 use super::super::reply::{self, Fault};
 use super::call::Call;
 use super::sink::Sink;
 use super::{End, Rounds};
+use crate::store::OverlayKind;
 use crate::wire::rounds::{Ending, Form, OwnResult, Round};
 
 /// What the model is told of calls at the end of a turn that may not go on.
@@ -228,9 +231,11 @@ impl Rounds {
 
     /// Keeps what the client does not see of the answer.
     async fn keep(&self) {
+        let Some(compactor) = &self.shard.proxy.compactor else { return };
+        let (digest, least) = self.place;
         let aside = self.answer.aside(&self.results).filter(|_| !self.forgotten);
-        if let (Some(aside), Some(compactor)) = (aside, &self.shard.proxy.compactor) {
-            compactor.keep_aside(self.owner, self.place, &aside).await;
-        }
+        let aside = aside.and_then(|aside| row(OverlayKind::Aside, digest, &aside, least));
+        let alias = self.answer.alias(&self.results).as_ref().and_then(alias_row);
+        compactor.keep_hidden(self.owner, aside.into_iter().chain(alias).collect()).await;
     }
 }
