@@ -8,6 +8,7 @@ mod failures;
 mod histories;
 mod offers;
 mod pace;
+mod scope;
 mod slow;
 mod turns;
 
