@@ -18,8 +18,8 @@ pub static SHIPPED: LazyLock<Vec<&str>> = LazyLock::new(|| [BOUNDED, NEVER_PRUNE
 /// The proxy's own tool that reads removed texts, also where a client has it from the proxy's MCP server.
 pub const READ_EVICTED: &str = "read_evicted";
 
-/// Before the name of a tool of the proxy's where the client has one of that name.
-pub const PREFIX: &str = "compactproxy_";
+/// Before the name of one of the proxy's own tools where the client has a tool of that name.
+pub const OWN_PREFIX: &str = "compactproxy_";
 
 /// Tools that bound their results themselves; these may be pruned once they are old.
 const BOUNDED: &[&str] = &[
@@ -108,21 +108,21 @@ pub const NEVER_PRUNED: &[&str] = &[
     "load_skill",
 ];
 
-/// Whether a tool is named by one of the patterns: by its whole name, or by what is left without the prefix
-/// of a server or namespace (`mcp__files__read_file`, `functions.read_file`).
+/// Whether a tool is named by one of the patterns: by its whole name, or by what is left without a prefix
+/// ([`bare_names`]).
 pub fn excluded<P: AsRef<str>>(name: &str, patterns: &[P]) -> bool {
     let names = bare_names(name);
     patterns.iter().any(|pattern| names.iter().any(|name| glob(pattern.as_ref(), name)))
 }
 
 /// A tool's possible names, longest first: the whole, and what is left without the prefix of a namespace or server
-/// (`functions.read_file`, `mcp__files__read_file`) or of the proxy's own. A server's or a tool's name may hold `__` itself, so every
-/// reading of that is among them; the last one is the shortest.
+/// (`functions.read_file`, `mcp__files__read_file`), or of the proxy ([`OWN_PREFIX`]). A server's or a tool's name may
+/// hold `__` itself, so every reading of that is among them; the last one is the shortest.
 pub fn bare_names(name: &str) -> Vec<&str> {
     let own = name.rsplit_once('.').map_or(name, |(_, tool)| tool);
     let mut names = vec![name];
     names.extend(Some(own).filter(|own| own.len() < name.len()));
-    names.extend(own.strip_prefix(PREFIX));
+    names.extend(own.strip_prefix(OWN_PREFIX));
     names.extend(own.match_indices("__").filter_map(|(at, mark)| own.get(at + mark.len()..)));
     names.retain(|name| !name.is_empty());
     names

@@ -99,6 +99,16 @@ fn names_and_prefixes() {
 }
 
 #[test]
+fn the_proxys_tools_are_known_under_the_name_that_they_have_beside_a_clients_of_that_name() {
+    for tool in ["read_evicted", "session_history", "memory_get"] {
+        let beside = format!("{OWN_PREFIX}{tool}");
+        assert!(excluded(&beside, &SHIPPED) && excluded(&beside, NEVER_PRUNED), "{beside}");
+        assert!(excluded(&beside, &[tool]) && !excluded(&beside, &["execute"]));
+    }
+    assert!(!excluded("compactproxy_bash", &SHIPPED));
+}
+
+#[test]
 fn a_result_belongs_to_the_nearest_call_before_it() {
     let chat = Chat::new(&[
         user("go"),

@@ -16,6 +16,8 @@ use super::{
 
 /// Characters that stand in for `{n}` when the length of a truncation text is judged.
 const DIGITS_OF_A_LENGTH: usize = 10;
+/// Bytes of a character at most.
+const CHAR_BYTES: usize = 4;
 /// Fewest and most characters of a tool's page: less says little beside how to go on, more is what was removed.
 const PAGE_CHARS: RangeInclusive<usize> = 1_000..=100_000;
 /// Most rounds: each is a paid model call while the client waits.
@@ -141,7 +143,9 @@ fn page_limit(eviction: Option<&EvictionSettings>) -> usize {
         true => eviction.excluded_limit_factor,
         false => 1,
     };
-    eviction.max_result_chars.saturating_mul(factor).max(*PAGE_CHARS.start())
+    // No text has more tokens than bytes.
+    let tokens = eviction.max_result_tokens.map_or(usize::MAX, |limit| limit.saturating_mul(factor) / CHAR_BYTES);
+    eviction.max_result_chars.saturating_mul(factor).min(tokens).max(*PAGE_CHARS.start())
 }
 
 /// Where a contradiction is reported: the first of its keys that stands in the file.

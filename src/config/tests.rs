@@ -157,6 +157,10 @@ fn pages_of_tools_are_not_evicted_themselves() {
     assert_eq!(page(&format!("{low}excluded_tools = []")), Some(2_000));
     assert_eq!(page(&format!("{low}excluded_limit_factor = 0")), Some(16_000));
     assert_eq!(page("preview_chars = 1\nmax_result_chars = 30"), Some(1_000), "the least");
+    // Four bytes a character, and a token each, in the worst of all texts.
+    assert_eq!(page("max_result_tokens = 10_000"), Some(10_000));
+    assert_eq!(page("max_result_tokens = 10_000\nexcluded_tools = []"), Some(2_500));
+    assert_eq!(page("max_result_tokens = 10_000\nexcluded_limit_factor = 0"), Some(16_000));
 }
 
 #[test]

@@ -126,6 +126,7 @@ impl Compactor {
         conversation: &Conversation<'_>,
     ) -> Option<Work> {
         let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
+        work.known.incomplete |= overlaid.as_ref().is_some_and(|overlaid| overlaid.incomplete);
         work.overlaid = overlaid;
         work.known.remembered = self.remembered(incoming, &work.origin, conversation).await;
         work.read_by(conversation);

@@ -92,7 +92,7 @@ impl Compactor {
     ) -> Option<(Work, Vec<Digest>)> {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let recorder = self.recorder(incoming, &identity, conversation);
-        if chain.is_empty() && recorder.is_none() {
+        if chain.is_empty() && recorder.is_none() && !incoming.overlaid {
             return None;
         }
         let origin = Arc::new(Origin::new(self, incoming, identity, conversation));

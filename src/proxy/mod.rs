@@ -2,6 +2,7 @@
 
 mod admitted;
 pub mod agent;
+mod aliases;
 mod asides;
 mod askers;
 mod attempts;

@@ -21,14 +21,14 @@ use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::binding::leaves_none;
 use crate::compact::client_compaction;
-use crate::compact::exclusions::PREFIX;
+use crate::compact::exclusions::OWN_PREFIX;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
-use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
+use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
-use crate::wire::rounds::{Aside, Offer};
+use crate::wire::rounds::Offer;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Errand, hosted};
+use crate::wire::{Conversation, Digest, Errand, chain, hosted};
 
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
@@ -54,7 +54,7 @@ pub struct OfferedTool {
 impl Offered {
     fn of(tools: impl Iterator<Item = Tool>, declared: &[String]) -> Option<Self> {
         let tools = tools.map(|tool| {
-            let prefixed = format!("{PREFIX}{}", tool.name());
+            let prefixed = format!("{OWN_PREFIX}{}", tool.name());
             let name = [tool.name(), &prefixed].into_iter().find(|name| !declared.iter().any(|other| other == name))?;
             Some(OfferedTool { tool: tool.name().to_owned(), offer: tool.offer(name) })
         });
@@ -101,6 +101,8 @@ pub struct Overlaid {
     pub client: Bytes,
     pub permit: Vec<Arc<Permit>>,
     pub least: usize,
+    /// The store could not say all of what was added before: nothing new may begin.
+    pub incomplete: bool,
 }
 
 /// Conversations whose provider refused a body with the proxy's tools. Lost at a restart, which costs one more refusal.
@@ -140,15 +142,18 @@ impl Compactor {
         if strategies.observe {
             return None;
         }
+        if let Some(id) = chain::previous(conversation) {
+            return Some(self.continued(incoming, &identity.tenant, (conversation, &id)).await);
+        }
         let root = conversation.items.first()?.chain;
         if self.refused_tools.has((identity.tenant, root)) {
             return None;
         }
         let places = Places::of(&self.store, Names::of_headers(headers), identity, conversation);
-        let rows = self.store.overlays(&identity.tenant, &places.all()).await;
+        let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let permit = incoming.permit.clone();
-        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, ..Overlaid::default() };
+        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, incomplete, ..Overlaid::default() };
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
@@ -202,7 +207,7 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        if !may(&offers.offered) || self.store.health() != Health::Up {
+        if overlaid.incomplete || !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
         overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
@@ -218,12 +223,12 @@ impl Compactor {
         let batch = Batch { root: offers.root, overlays: row.into_iter().collect(), ..Batch::default() };
         if self.store.commit(&tenant, batch).await.is_ok() {
             let stored = self.store.overlays(&tenant, &[offers.root]).await;
-            overlaid.offered = frozen(&stored).filter(may).map(Arc::new);
+            overlaid.offered = frozen(&stored.rows).filter(may).map(Arc::new);
         }
     }
 
     /// The body with `edits`. `None`: there are none, or there is no room for another body.
-    fn laid_over(&self, incoming: &Incoming<'_>, edits: Vec<Edit>) -> Option<(Bytes, Arc<Permit>)> {
+    pub(super) fn laid_over(&self, incoming: &Incoming<'_>, edits: Vec<Edit>) -> Option<(Bytes, Arc<Permit>)> {
         if edits.is_empty() {
             return None;
         }
@@ -269,7 +274,7 @@ impl Compactor {
     /// Takes the tools into use whose row was written.
     pub(super) async fn begun(&self, work: &mut Work, row: &Overlay) {
         let stored = self.store.overlays(&work.origin.tenant, &[row.digest]).await;
-        work.begun = frozen(&stored).map(Arc::new);
+        work.begun = frozen(&stored.rows).map(Arc::new);
     }
 
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
@@ -283,9 +288,11 @@ impl Compactor {
     }
 
     /// Keeps what a client did not see of an answer, before it sees the end of it.
-    pub(super) async fn keep_aside(&self, (tenant, root): (Tenant, Digest), at: (Digest, usize), aside: &Aside) {
-        let Some(row) = row(OverlayKind::Aside, at.0, aside, at.1) else { return };
-        let batch = Batch { root, overlays: vec![row], ..Batch::default() };
+    pub(super) async fn keep_hidden(&self, (tenant, root): (Tenant, Digest), rows: Vec<Overlay>) {
+        if rows.is_empty() {
+            return;
+        }
+        let batch = Batch { root, overlays: rows, ..Batch::default() };
         if let Err(error) = self.store.commit(&tenant, batch.clone()).await {
             tracing::warn!(%error, "what the client did not see of an answer is kept in memory alone");
             self.store.hold_in_memory(&tenant, &batch);

@@ -18,7 +18,7 @@ use crate::compact::{Remembered, client_compaction};
 use crate::config::MemorySettings;
 use crate::memory::MemoryPath;
 use crate::memory::recollection::recollection;
-use crate::store::{Batch, Health, Overlay, OverlayKind, Tenant};
+use crate::store::{Batch, Health, Overlay, OverlayKind};
 use crate::wire::{Conversation, Digest, Errand};
 
 /// Most messages of an opening that are looked at, the last ones: users who write so many before the first answer are
@@ -35,8 +35,10 @@ impl Compactor {
     ) -> Option<Arc<Remembered>> {
         let settings = origin.strategies.memory.as_ref().filter(|memory| memory.inject);
         let keys = self.keys(origin, conversation)?;
-        if let Some(frozen) = self.frozen_memory(&origin.tenant, &keys).await {
-            return Some(frozen);
+        let found = self.store.overlays(&origin.tenant, &keys).await;
+        let frozen = frozen_memory(&found.rows, &keys);
+        if frozen.is_some() || found.incomplete {
+            return frozen;
         }
         let settings = settings.filter(|_| conversation.begins() && incoming.chains == Beginning::New)?;
         match origin.errand {
@@ -53,7 +55,8 @@ impl Compactor {
 
     /// What memory said when this conversation began.
     pub(super) async fn remembered_before(&self, origin: &Origin, whole: &Conversation<'_>) -> Option<Arc<Remembered>> {
-        self.frozen_memory(&origin.tenant, &self.keys(origin, whole)?).await
+        let keys = self.keys(origin, whole)?;
+        frozen_memory(&self.store.overlays(&origin.tenant, &keys).await.rows, &keys)
     }
 
     /// Under which memory may be kept for this opening: the digest of each of its messages, from the first on. `None`:
@@ -70,15 +73,6 @@ impl Compactor {
         let last = opening.get(opening.len().saturating_sub(MOST_OPENING)..).unwrap_or_default();
         let keys: Vec<Digest> = last.iter().map(|item| key(&agent, &item.chain)).collect();
         (!keys.is_empty()).then_some(keys)
-    }
-
-    /// What is kept under the last of some keys. A longer opening than the one that was kept has the same; two that
-    /// begin alike (as those of a client that begins all sessions with the same words about its environment) do not.
-    async fn frozen_memory(&self, tenant: &Tenant, keys: &[Digest]) -> Option<Arc<Remembered>> {
-        let rows = self.store.overlays(tenant, keys).await;
-        let of_key = |key: &Digest| rows.iter().find(|row| row.kind == OverlayKind::Memory && row.digest == *key);
-        let row: &Overlay = keys.iter().rev().find_map(of_key)?;
-        serde_json::from_str(&row.body).ok().map(Arc::new)
     }
 
     /// `MEMORY.md` as it is. `None`: it cannot be read now.
@@ -109,8 +103,16 @@ impl Compactor {
             tracing::warn!(%error, "a session begins without memory");
             return None;
         }
-        self.frozen_memory(&origin.tenant, &keys).await
+        frozen_memory(&self.store.overlays(&origin.tenant, &keys).await.rows, &keys)
     }
+}
+
+/// What is kept under the last of some keys. A longer opening than the one that was kept has the same; two that
+/// begin alike (as those of a client that begins all sessions with the same words about its environment) do not.
+fn frozen_memory(rows: &[Overlay], keys: &[Digest]) -> Option<Arc<Remembered>> {
+    let of_key = |key: &Digest| rows.iter().find(|row| row.kind == OverlayKind::Memory && row.digest == *key);
+    let row: &Overlay = keys.iter().rev().find_map(of_key)?;
+    serde_json::from_str(&row.body).ok().map(Arc::new)
 }
 
 /// Agents that begin with the same words have each their own.

@@ -66,9 +66,9 @@ impl Compactor {
             return None;
         }
         let path = parts.uri.path();
-        // Others may continue what is kept.
+        // Others may continue what is kept, and what is continued may be elsewhere.
         let recorded = is_recorded(incoming, fields.store);
-        if recorded && fields.continues {
+        if fields.continues && (recorded || self.store.may_overlay()) {
             return None;
         }
         let config = &shard.proxy.config;

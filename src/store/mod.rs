@@ -51,7 +51,7 @@ pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
 pub use limits::Limits;
 use notes::Note;
-pub use overlays::{Overlay, OverlayKind};
+pub use overlays::{FoundOverlays, Overlay, OverlayKind};
 use reader::Query;
 use shared::Shared;
 pub use shared::now;
@@ -213,17 +213,17 @@ impl Store {
     }
 
     /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
-    /// once.
-    pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> Vec<Overlay> {
-        let (found, missing) = self.shared.memory().overlays(tenant, chain);
+    /// once, and the answer incomplete.
+    pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
+        let (rows, missing) = self.shared.memory().overlays(tenant, chain);
         if missing.is_empty() || self.shared.path.is_none() {
-            return found;
+            return FoundOverlays { rows, incomplete: false };
         }
         let query = |reply| Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
-        let Some(loaded) = self.look_up(query).await else { return found };
+        let Some(loaded) = self.look_up(query).await else { return FoundOverlays { rows, incomplete: true } };
         let mut memory = self.shared.memory();
         memory.adopt_overlays(tenant, &missing, loaded);
-        memory.overlays(tenant, chain).0
+        FoundOverlays { rows: memory.overlays(tenant, chain).0, incomplete: false }
     }
 
     /// Asks the database within the bound of a look-up, and anew where it was hindered for a moment: another connection

@@ -45,7 +45,8 @@ pub enum OverlayKind {
     Offer,
     /// What the client never saw of an answer that follows. Each answer has its own.
     Aside,
-    /// The id under which the provider has what the client knows by another.
+    /// Where the provider has an answer that the client knows by another id, under a digest of that. One a digest: the
+    /// first stays.
     Alias,
     /// What memory said when the conversation began. One a digest: the first stays.
     Memory,
@@ -76,6 +77,15 @@ impl Overlay {
             }
         }
     }
+}
+
+/// What the store could say of the overlays under some digests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundOverlays {
+    /// In the order in which they were written.
+    pub rows: Vec<Overlay>,
+    /// There may be more, which could not be read in time. Nothing new may be begun on what is here (L4).
+    pub incomplete: bool,
 }
 
 /// By digest, in the order in which they were written.

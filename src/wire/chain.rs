@@ -14,7 +14,7 @@ use super::scan::{Cursor, elements, kind, members, string};
 use super::splice::{Edit, splice};
 
 /// The member that names the response which a request continues.
-const PREVIOUS: &str = "previous_response_id";
+pub(super) const PREVIOUS: &str = "previous_response_id";
 
 /// What a whole response says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -96,6 +96,16 @@ pub struct Insert {
     pub items: String,
 }
 
+/// Where a provider that keeps responses has an answer, whose client may continue it by id: kept under the id that the
+/// client knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alias {
+    /// Of the last round.
+    pub id: String,
+    /// Results of the proxy's calls in that round, which wait for them there: JSON items, joined by commas.
+    pub results: String,
+}
+
 /// How an answer's body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -168,6 +178,14 @@ impl Conversation<'_> {
             Dialect::Chat => chat::appended(self, items),
             Dialect::Messages => messages::appended(self, items),
             Dialect::Responses => responses::appended(self, items),
+        }
+    }
+
+    /// Continues an answer where the provider has it, in place of the id that the client knows. Edits in ascending order.
+    pub fn continued(&self, alias: &Alias) -> Option<Vec<Edit>> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Messages => None,
+            Dialect::Responses => responses::continued(self, alias),
         }
     }
 

@@ -4,11 +4,14 @@
 mod apart;
 mod bounds;
 mod choices;
+mod continued;
 mod ends;
 mod failures;
 mod histories;
 mod offers;
 mod pace;
+mod scope;
+mod slow;
 mod turns;
 
 use compactproxy::demo::answer::{Answer, ToolCall, Usage};

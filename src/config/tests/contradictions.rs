@@ -40,6 +40,12 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
         "tools.page_chars",
         "20000 fit",
     ),
+    (
+        "[tool_result_eviction]\nmax_result_tokens = 5_000\n[tools]\npage_chars = 5_001",
+        4,
+        "tools.page_chars",
+        "5000 fit",
+    ),
     ("[prune]\n[tools]\n[[policy]]\ntools = { mcp = false }", 4, "policy.tools.mcp", "set it in [tools]"),
     // Sizes, durations, addresses.
     ("[server]\nmax_body_bytes = \"64 megs\"", 2, "server.max_body_bytes", "64MiB"),

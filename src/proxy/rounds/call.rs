@@ -22,6 +22,9 @@ use super::End;
 use crate::wire::rounds::Form;
 use crate::wire::usage;
 
+/// How long the body of an answer that has said all may take to end.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// One model call's answer, of which perhaps the beginning was read.
 pub(in super::super) struct Call {
     pub(super) held: Held,
@@ -129,8 +132,17 @@ impl Reading {
         None
     }
 
+    /// Whether its last event has come: nothing that is said behind it counts.
+    pub(super) fn is_over(&self) -> bool {
+        self.seen.form == Form::Stream && self.seen.last.is_final_event()
+    }
+
     /// How the answer broke off, if it did. What happens behind its last event is no matter.
-    pub(super) fn end(mut self) -> Option<RelayError> {
+    pub(super) async fn end(mut self) -> Option<RelayError> {
+        if self.is_over() && self.failure.is_none() {
+            // A body that ends as well leaves its connection to the next call.
+            let _ = timeout(LINGER, self.answer.body_mut().frame()).await;
+        }
         let failure = self.failure.take().filter(|_| !self.seen.last.is_final_event());
         self.seen.end(if failure.is_some() { Ending::Failed } else { Ending::Complete });
         failure

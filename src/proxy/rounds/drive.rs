@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use tokio::sync::mpsc;
 
+use super::super::aliases::alias_row;
 use super::super::outcome::Outcome;
+use super::super::overlay::row;
 use super::super::relay::RelayError;
 use super::super::reply::{self, Fault};
 use super::call::Call;
 use super::sink::Sink;
 use super::{End, Rounds};
+use crate::store::OverlayKind;
 use crate::wire::rounds::{Ending, Form, OwnResult, Round};
 
 /// What the model is told of calls at the end of a turn that may not go on.
@@ -106,12 +110,15 @@ impl Rounds {
             if self.answer.is_stuck() {
                 return Err(End::Fault(too_long()));
             }
+            if self.answer.hides() && reading.is_over() {
+                break;
+            }
             // An answer that long has no end that is worth waiting for.
             if self.form == Form::Json && self.answer.is_raw() {
                 return Err(reading.relayed(sink.taken()));
             }
         }
-        Ok(reading.end())
+        Ok(reading.end().await)
     }
 
     /// Has what is held for the answer counted. Where there is no room for it, no more is held than has to be: this is
@@ -164,6 +171,11 @@ impl Rounds {
                 self.answer.next_round();
                 Ok(call)
             }
+            // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
+            Err(_) if sink.is_shown() => {
+                self.count("failed");
+                Err(self.finish(sink).await)
+            }
             Err(end) => {
                 self.count("failed");
                 self.give_way(end, sink).await
@@ -180,9 +192,11 @@ impl Rounds {
         Err(self.finish(sink).await)
     }
 
-    /// Where a later call fails and nothing was shown yet, the client's own request takes its place.
+    /// Where a later call fails and nothing was shown yet, the client's own request takes its place; but nobody is asked
+    /// again at once who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
-        if self.calls == 1 || self.forgotten || sink.is_shown() {
+        let limited = matches!(&end, End::Relay(call) if call.held.answer.status() == StatusCode::TOO_MANY_REQUESTS);
+        if self.calls == 1 || self.forgotten || limited || sink.is_shown() {
             return Err(end);
         }
         Call::judged(self.ask_anew().await)
@@ -217,9 +231,11 @@ impl Rounds {
 
     /// Keeps what the client does not see of the answer.
     async fn keep(&self) {
+        let Some(compactor) = &self.shard.proxy.compactor else { return };
+        let (digest, least) = self.place;
         let aside = self.answer.aside(&self.results).filter(|_| !self.forgotten);
-        if let (Some(aside), Some(compactor)) = (aside, &self.shard.proxy.compactor) {
-            compactor.keep_aside(self.owner, self.place, &aside).await;
-        }
+        let aside = aside.and_then(|aside| row(OverlayKind::Aside, digest, &aside, least));
+        let alias = self.answer.alias(&self.results).as_ref().and_then(alias_row);
+        compactor.keep_hidden(self.owner, aside.into_iter().chain(alias).collect()).await;
     }
 }

@@ -161,14 +161,14 @@ async fn of_many_answers_to_one_history_those_in_use_stay() {
     for n in 0..16 {
         put(n).await;
     }
-    assert_eq!(store.overlays(&f.tenant, &[[7; 32]]).await.len(), 16);
+    assert_eq!(store.overlays(&f.tenant, &[[7; 32]]).await.rows.len(), 16);
     store.used_overlay(&f.tenant, &aside(0));
     store.flush().await;
     for n in 16..20 {
         put(n).await;
     }
     put(19).await;
-    let kept = store.overlays(&f.tenant, &[[7; 32]]).await;
+    let kept = store.overlays(&f.tenant, &[[7; 32]]).await.rows;
     let kept: Vec<String> = kept.iter().map(|overlay| overlay.body.to_string()).collect();
     let expected: Vec<String> = std::iter::once(0).chain(5..20).map(|n| format!("{n:02}")).collect();
     assert_eq!(kept, expected, "the oldest of the others have gone");

@@ -237,4 +237,6 @@ async fn what_could_not_be_read_leaves_the_answer_incomplete() {
     store.shared.set_unreadable();
     let known = store.known(&f.tenant, &turns).await;
     assert!(known.incomplete && known.evictions.is_empty());
+    let found = store.overlays(&f.tenant, &turns).await;
+    assert!(found.incomplete && found.rows.is_empty());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::events::{Cutter, Event};
-use super::{Aside, Dialect, Ending, Form, OwnResult, chat, messages, responses};
+use super::{Alias, Aside, Dialect, Ending, Form, OwnResult, chat, messages, responses};
 
 /// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
 /// follows, and the proxy's calls are left out.
@@ -115,7 +115,7 @@ impl Answer {
 
     /// What has to be whole to be read is too long.
     fn overflow(&mut self) {
-        if each!(&self.splicer, it => it.hides()) {
+        if self.hides() {
             self.state = State::Stuck;
             return;
         }
@@ -135,6 +135,11 @@ impl Answer {
     /// Whether it can be put together no more.
     pub fn is_stuck(&self) -> bool {
         self.state == State::Stuck
+    }
+
+    /// Whether the client does not see all of it.
+    pub fn hides(&self) -> bool {
+        each!(&self.splicer, it => it.hides())
     }
 
     /// Bytes that are held.
@@ -207,6 +212,15 @@ impl Answer {
     /// the rounds. `None` where nothing is hidden.
     pub fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         each!(&self.splicer, it => it.aside(results))
+    }
+
+    /// Where the provider has this answer, and the id by which the client knows it; `results` as in
+    /// [`aside`](Self::aside). `None`: under that very id and complete, or nobody can continue it.
+    pub fn alias(&self, results: &[Vec<OwnResult>]) -> Option<(String, Alias)> {
+        match &self.splicer {
+            Splicer::Chat(_) | Splicer::Messages(_) => None,
+            Splicer::Responses(it) => it.alias(results),
+        }
     }
 }
 

@@ -189,5 +189,8 @@ mod put_back_tests;
 #[path = "../tests/rounds_chat_scripts.rs"]
 mod scripts;
 #[cfg(test)]
+#[path = "../tests/rounds_chat_shapes.rs"]
+mod shape_tests;
+#[cfg(test)]
 #[path = "../tests/rounds_chat.rs"]
 mod tests;

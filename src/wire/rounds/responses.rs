@@ -1,5 +1,6 @@
 //! Rounds of OpenAI Responses.
 
+mod continued;
 mod items;
 mod offers;
 mod put_back;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub(super) use self::continued::continued;
 pub(super) use self::items::results;
 use self::items::{counts, is_call, is_kept_by_provider, is_reasoning, outputs, texts, without_id};
 pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
@@ -16,7 +18,7 @@ use super::answer::Out;
 use super::events::Event;
 use super::object::{NO_ARGUMENTS, Object, edited, readable, utf8};
 use super::told::{Told, Written};
-use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
+use super::{Alias, Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
 use crate::wire::scan::elements;
 use crate::wire::writing::quoted;
 

@@ -107,6 +107,12 @@ impl Told {
         calls
     }
 
+    /// The proxy's own calls of the last round that ended well with some.
+    pub(super) fn last_calls(&self) -> Vec<OwnCall> {
+        let calls = self.rounds.last().map(|round| round.calls.iter().map(|(.., call)| call.clone()).collect());
+        calls.unwrap_or_default()
+    }
+
     pub(super) fn next_round(&mut self) {
         self.current.clear();
         self.waiting.clear();

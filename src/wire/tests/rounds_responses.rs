@@ -10,7 +10,7 @@ use crate::wire::splice::splice;
 
 const BASE: &str = r#"{"input":[{"role":"user","content":"do"}"#;
 
-fn item(kind: u8, id: usize) -> Value {
+pub(super) fn item(kind: u8, id: usize) -> Value {
     let call = |name: &str| json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": format!("call_{id}"), "name": name, "arguments": "{}"});
     match kind {
         0 => json!({"type": "reasoning", "id": format!("rs_{id}"), "summary": [], "encrypted_content": "x"}),
@@ -39,13 +39,13 @@ fn rounds() -> impl Strategy<Value = Vec<Vec<Value>>> {
     })
 }
 
-fn response(output: &[Value], nth: usize, status: &str) -> Value {
+pub(super) fn response(output: &[Value], nth: usize, status: &str) -> Value {
     let usage = json!({"input_tokens": 100 + nth, "output_tokens": 10, "total_tokens": 110 + nth});
     let tools = json!([{"type": "function", "name": "bash"}, {"type": "function", "name": "peek"}]);
     json!({"id": format!("resp_{nth}"), "created_at": nth, "status": status, "output": output, "tools": tools, "usage": usage})
 }
 
-fn stream(round: &[Value], nth: usize) -> Vec<u8> {
+pub(super) fn stream(round: &[Value], nth: usize) -> Vec<u8> {
     let mut events = vec![json!({"type": "response.created", "response": response(&[], nth, "in_progress")})];
     for (index, item) in round.iter().enumerate() {
         events.push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));

@@ -127,6 +127,33 @@ async fn a_connection_that_breaks_behind_the_last_event_is_no_matter() {
     assert!(clean && text(&stream) == "Look. Found.", "{stream}");
 }
 
+/// A round's answer that calls the proxy's tool.
+const CALLED: &str = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"tool_calls\":[{\"index\":0,\"id\":\"own_1\",\"type\":\"function\",\"function\":{\"name\":\"read_evicted\",\"arguments\":\"{}\"}}]},\"finish_reason\":\"tool_calls\"}]}\n\n\
+data: [DONE]\n\n";
+
+#[tokio::test]
+async fn a_round_is_over_with_its_last_event_whatever_becomes_of_its_body() {
+    let listener = Listener::bind().await;
+    let config = parsed(&listener.url(), &sections("inject = \"always\"\n"));
+    let running = changed(config, |_| {});
+    let provider = async {
+        let mut open = Vec::new();
+        // Neither body ends.
+        for said in [CALLED, SAID] {
+            let mut server = listener.accept().await;
+            server.head().await;
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+            server.send(format!("{head}{:x}\r\n{said}\r\n", said.len())).await;
+            open.push(server);
+        }
+        open
+    };
+    let body = Cell { dialect: CHAT, stream: true }.asked("lingers");
+    let (_open, (stream, clean)) = tokio::join!(provider, came(&running, &body));
+    assert!(clean && stream.ends_with("data: [DONE]\n\n"), "{stream}");
+    assert_eq!(text(&stream), "Nothing to look up.");
+}
+
 #[tokio::test]
 async fn a_later_round_that_breaks_off_before_anything_was_shown_gives_way_to_the_clients_own_request() {
     for stream in [true, false] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use compactproxy::demo::script::Gate;
+use compactproxy::demo::script::{Gate, error};
 use http_body_util::BodyExt;
 
 use crate::support::chat::{attempts, changed, parsed, words};
@@ -58,16 +58,47 @@ async fn an_answer_in_an_unknown_coding_is_asked_for_again_without_tools() {
     }
 }
 
-/// What was said cannot be taken back.
+/// What was said cannot be taken back: the turn ends as at the limit of rounds, and goes on with what was found.
 #[tokio::test]
-async fn an_error_of_a_later_round_is_told_in_the_stream() {
-    for cell in cells().filter(|cell| cell.stream) {
-        let (provider, proxy) = staged(failing(cell, "Look. "), "").await;
-        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("error")).await;
-        assert_eq!(answer.status, 200);
-        assert!(answer.text().contains("Look. ") && !answer.text().contains("read_evicted"));
-        assert_eq!(cell.dialect.told_error(&answer), "out of order", "{cell:?}");
-        assert_eq!(attempts(&provider).len(), 2);
+async fn a_later_round_that_fails_behind_what_was_shown_ends_the_turn() {
+    for limited in [false, true] {
+        for cell in cells().filter(|cell| cell.stream) {
+            let mut steps = failing(cell, "Look. ");
+            if limited {
+                steps[1] = step(|_| rate_limited());
+            }
+            let (provider, proxy) = staged(steps, "").await;
+            let body = cell.asked("error");
+            let had = cell.had(&proxy, &body).await;
+            assert_eq!((had.text.as_str(), had.waits, had.calls.len()), ("Look. ", false, 0), "{cell:?}");
+            assert_eq!(attempts(&provider).len(), 2);
+            let next = cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await;
+            assert_eq!(next.text, "Without.");
+            let sent = attempts(&provider).pop().unwrap();
+            assert!(String::from_utf8_lossy(&sent.body).contains(NEEDLE), "{cell:?}");
+            assert_unhurt(&provider);
+        }
+    }
+}
+
+fn rate_limited() -> Reply {
+    error(429, "slow down", "requests", "rate_limit_exceeded")
+}
+
+/// Nobody is asked again at once who wants fewer requests: a client that has nothing yet gets that answer.
+#[tokio::test]
+async fn a_rate_limit_of_a_later_round_is_relayed() {
+    for cell in cells() {
+        let steps = vec![step(|request| says("", vec![own(request, 1)])), step(|_| rate_limited())];
+        let (provider, proxy) = staged(steps, "").await;
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("limited")).await;
+        match cell.stream {
+            // Its head has gone out.
+            true => assert_eq!(cell.dialect.told_error(&answer), "slow down", "{cell:?}"),
+            false => assert!(answer.status == 429 && answer.text().contains("slow down"), "{answer:?}"),
+        }
+        assert!(!answer.text().contains("read_evicted"));
+        assert_eq!(attempts(&provider).len(), 2, "{cell:?}");
         assert_unhurt(&provider);
     }
 }

@@ -64,8 +64,8 @@ pub(super) struct Chunk<'t> {
 
 #[derive(Debug)]
 pub(super) struct Choice<'t> {
-    /// Its `delta` or `message`, and where that stands.
-    pub(super) span: Range<usize>,
+    /// Where its `delta` or `message` stands; some servers leave it out of the chunk that says why the answer ended.
+    pub(super) span: Option<Range<usize>>,
     pub(super) said: Object<'t>,
     /// Elements of `tool_calls`.
     pub(super) calls: Vec<Range<usize>>,
@@ -103,8 +103,11 @@ impl<'t> Choice<'t> {
         if choice.get("index").is_some_and(|index| choice.number(index) != Some(0)) {
             return None;
         }
-        let span = choice.get(said)?.clone();
-        let said = Object::at(text, &span)?;
+        let span = choice.get(said).cloned();
+        let said = match &span {
+            Some(span) => Object::at(text, span)?,
+            None => Object { text, raw: b"{}", members: Vec::new() },
+        };
         let calls = match said.get("tool_calls") {
             Some(calls) => elements(text, calls.start).ok()?,
             None => Vec::new(),

@@ -63,7 +63,8 @@ impl Json {
             return body;
         };
         let mut edits = story.seam.edits(chunk);
-        edits.push(Edit { span: choice.span.clone(), with: self.message(story, choice).into() });
+        let message = choice.span.clone().map(|span| Edit { span, with: self.message(story, choice).into() });
+        edits.extend(message);
         if let Some((span, reason)) = choice.finish.clone().zip(story.other_reason()) {
             edits.push(Edit { span, with: quoted(reason).into() });
         }

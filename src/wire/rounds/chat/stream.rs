@@ -147,8 +147,9 @@ impl Stream {
         }
         let delta = without(&choice.said, later_role, &calls);
         let with = |delta: &[u8], edits: Vec<Edit>, more: Vec<Edit>| {
-            let delta = Edit { span: choice.span.clone(), with: Bytes::copy_from_slice(delta) };
-            let edits = edits.into_iter().chain([delta]).chain(more).collect();
+            let span = choice.span.clone();
+            let delta = span.map(|span| Edit { span, with: Bytes::copy_from_slice(delta) });
+            let edits = edits.into_iter().chain(delta).chain(more).collect();
             event.with(&edited(event.data(), edits))
         };
         if !ends {
@@ -232,7 +233,7 @@ fn alone(story: &Story, held: &Held) -> Bytes {
         |edit: &Edit| chunk.usage.iter().any(|usage| usage.start <= edit.span.start && edit.span.end <= usage.end);
     let mut edits = story.seam.edits(&chunk);
     edits.retain(|edit| !inside(edit));
-    edits.push(Edit { span: choice.span.clone(), with: delta.into() });
+    edits.extend(choice.span.clone().map(|span| Edit { span, with: delta.into() }));
     edits.extend(chunk.usage.iter().chain(&choice.finish).map(|span| null(span.clone())));
     held.event.with(&edited(data, edits))
 }

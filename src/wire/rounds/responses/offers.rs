@@ -46,8 +46,8 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
         && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
 }
 
-/// Whether later requests will carry this answer. One that continues it by its id has only the provider's own account
-/// of it, in which calls that the client has never seen wait for their results (R1).
+/// Whether later requests will carry this answer, as far as that can be told. One that continues it by its id keeps what
+/// the model was told ([`continued`](super::continued)), but gets the tools no more.
 fn sends_its_history(conversation: &Conversation<'_>) -> bool {
     let turn = |role| matches!(role, Role::Assistant | Role::Tool);
     conversation.fields.store == Some(false) || conversation.items.iter().any(|item| turn(item.facts.role))

@@ -1,0 +1,62 @@
+//! A store that is too slow to say what was added to a conversation.
+
+use std::time::Duration;
+
+use compactproxy::store::{Limits, Store};
+use serde_json::json;
+
+use crate::support::chat::{attempts, over, parsed};
+
+use super::*;
+
+/// Two conversations' tools and hidden calls, and not those of a third.
+const FEW_OVERLAYS: usize = 9_000;
+
+/// What is not in memory is never there in time.
+fn forgetful(url: String) -> std::sync::Arc<Store> {
+    let limits = Limits {
+        overlay_cache_bytes: FEW_OVERLAYS,
+        lookup_bound: Duration::ZERO,
+        commit_bound: Duration::from_secs(30),
+        ..Limits::default()
+    };
+    let opening = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Store::serve(&url, limits)).unwrap()
+    });
+    opening.join().unwrap()
+}
+
+/// What was removed before still is. Nothing new is, and no tool comes: that would contradict what could not be read.
+#[tokio::test]
+async fn nothing_new_is_planned_where_it_is_not_known_what_was_added_before() {
+    let cell = Cell { dialect: CHAT, stream: false };
+    let steps = (0..8)
+        .flat_map(|n| [step(move |request| says("Look. ", vec![own(request, n)])), step(|_| says("Found.", vec![]))]);
+    let provider = Provider::start(scripted(steps.collect())).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("state.db").display());
+    let proxy = over(parsed(&provider.base_url(), &sections("")), forgetful(url), |_| {});
+    let body = cell.asked("slow");
+    let had = cell.had(&proxy, &body).await;
+    for other in ["second", "third", "fourth"] {
+        cell.had(&proxy, &cell.asked(other)).await;
+    }
+    let calls = attempts(&provider).len();
+    assert_eq!(calls, 8, "each had the tool");
+    let mut next = cell.dialect.went_on(&body, &had);
+    let call = ToolCall { id: "call_9".to_owned(), name: "execute".to_owned(), arguments: "{}".to_owned() };
+    let items = next["messages"].as_array_mut().unwrap();
+    items.extend(CHAT.said("", &[call]));
+    items.extend(CHAT.results(&[("call_9", &[format!("{} and more", long())])]));
+    let answer = CHAT.ask(proxy.proxy_addr, "k", &next).await;
+    assert_eq!(answer.actions(), ["evicted"], "what was removed before");
+    let sent = attempts(&provider)[calls].json();
+    assert_eq!(sent["tools"], body["tools"]);
+    let results: Vec<&Value> =
+        sent["messages"].as_array().unwrap().iter().filter(|item| item["role"] == "tool").collect();
+    assert_eq!(results.len(), 2);
+    assert!(!results[0].to_string().contains(NEEDLE), "{}", results[0]);
+    assert_eq!(results[1]["content"], json!(format!("{} and more", long())), "it goes whole");
+    assert_eq!(provider.violations(), []);
+}
