@@ -46,6 +46,9 @@ pub struct ShowArgs {
     /// Print this file, such as MEMORY.md.
     #[arg(value_name = "PATH")]
     pub path: Option<MemoryPath>,
+    /// As it was before its last change.
+    #[arg(long, requires = "path")]
+    pub previous: bool,
 }
 
 /// `memory export`.
@@ -140,6 +143,12 @@ impl Desk {
         file.ok_or_else(|| Failure::Runtime(format!("{} is not there any more", entry.path)))
     }
 
+    async fn previous(&self, entry: &MemoryEntry) -> Result<String, Failure> {
+        let MemoryEntry { tenant, agent, path, .. } = entry;
+        let previous = self.store.previous_memory(tenant, agent, *path).await.map_err(|e| failure(&e))?;
+        previous.ok_or_else(|| Failure::Runtime(format!("{path} has not been changed since it was made")))
+    }
+
     async fn show(&self, args: &ShowArgs) -> Result<(), Failure> {
         let mut entries = self.entries(&args.owner).await?;
         let Some(path) = args.path else {
@@ -152,6 +161,7 @@ impl Desk {
         entries.retain(|entry| entry.path == path);
         match entries.as_slice() {
             [] => Err(Failure::Runtime(format!("there is no {path} in {}", self.config.state.url))),
+            [entry] if args.previous => super::print(self.previous(entry).await?.as_bytes()),
             [entry] => super::print(self.file(entry).await?.content.as_bytes()),
             _ => Err(Failure::Runtime(format!("several agents have a {path}: name one with --tenant and --agent"))),
         }

@@ -40,6 +40,8 @@ pub const PAGE_CHARS: usize = 16_000;
 pub const RESERVED_TOKENS: u64 = 20_000;
 
 pub const CONSOLIDATE_GAP: Duration = Duration::from_secs(30 * 60);
+/// The shortest `consolidate_gap`: each call reads the whole memory.
+pub const LEAST_CONSOLIDATE_GAP: Duration = Duration::from_secs(30 * 60);
 pub const MEMORY_TOKENS: usize = 4_000;
 pub const ARCHIVE_AFTER: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The largest `max_tokens`: what is kept in mind has to fit beside a conversation, and into one answer.

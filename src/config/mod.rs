@@ -253,7 +253,7 @@ pub struct CompactionSettings {
 pub struct MemorySettings {
     /// New sessions begin with `MEMORY.md`.
     pub inject: bool,
-    /// Days' files are taken into `MEMORY.md` when nothing was noted for so long.
+    /// Days' files are taken into `MEMORY.md` when nothing was noted for so long, and not more often.
     pub consolidate_gap: Duration,
     /// Most tokens of `MEMORY.md`.
     pub max_tokens: usize,

@@ -212,9 +212,9 @@ fn check_memory(settings: &MemorySettings, keys: &MemoryKeys, spot: &Spot<'_>, p
         let message = "must be at least 1d: a day's file is still written to".to_owned();
         spot.report(&[("archive_after", at(&keys.archive_after))], message, problems);
     }
-    if settings.consolidate_gap.is_zero() {
+    if settings.consolidate_gap < defaults::LEAST_CONSOLIDATE_GAP {
         let keys = [("consolidate_gap", at(&keys.consolidate_gap))];
-        spot.report(&keys, "must be longer than nothing".into(), problems);
+        spot.report(&keys, "must be at least 30m: each time the whole memory is read by a model".into(), problems);
     }
 }
 

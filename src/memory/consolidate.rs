@@ -1,7 +1,7 @@
 //! `MEMORY.md` out of what was noted on days: when it is due, what is asked of the model, and whether its answer may
 //! take the file's place.
 
-use super::day::Day;
+use super::day::{Day, stamped};
 use super::file::MemoryFile;
 use super::path::MemoryPath;
 use super::save::tidy;
@@ -10,6 +10,12 @@ use crate::compact::summary::{Finish, Rejection, accept};
 
 /// Most characters of notes that one call takes in; the rest is for the next.
 const NOTES_CHARS: usize = 48_000;
+/// So many bytes of notes are taken in although more is being noted: a longer file is not shown whole to who notes.
+const MUCH: usize = 16_000;
+/// So are notes that are older than this many gaps.
+const MOST_GAPS: i64 = 4;
+/// Most bytes of a token; a file of so many tokens has room before it is asked for.
+const TOKEN_BYTES: usize = 8;
 /// Most characters that are shown of a file that is over its budget.
 const CURATED_CHARS: usize = 128_000;
 /// From so many characters on, a file that shrinks to less than a fifth has been lost rather than tidied.
@@ -49,20 +55,25 @@ pub struct Plan {
     pub merged: Vec<(MemoryPath, usize)>,
 }
 
-/// What is due at `now` (unix seconds), where notes rest for `gap` seconds first. Notes are taken in from the oldest
-/// day on, at most `chars` characters at once.
+/// What is due at `now` (unix seconds). Notes rest for `gap` seconds first, as long as there are few and none is old;
+/// else `gap` lies between two calls. They are taken in from the oldest day on, at most `chars` characters at once.
 pub fn due(files: &[MemoryFile], now: i64, gap: i64, chars: usize) -> Due {
     let curated = files.iter().find(|file| file.path == MemoryPath::Curated);
     // Without a file that has taken them in, all notes are new.
     let kept = curated.is_some_and(|file| !file.content.trim().is_empty());
     let merged = |file: &MemoryFile| if kept { file.merged } else { 0 };
+    let new = |file: &'_ MemoryFile| file.content.get(merged(file)..).map_or(0, |new| new.trim().len());
     let mut days: Vec<(Day, &MemoryFile)> = files.iter().filter_map(|file| Some((file.path.day()?, file))).collect();
-    days.retain(|(_, file)| file.content.get(merged(file)..).is_some_and(|new| !new.trim().is_empty()));
+    days.retain(|(_, file)| new(file) > 0);
     days.sort_by_key(|(day, file)| (*day, file.path));
     let Some(last) = days.iter().map(|(_, file)| file.updated).max() else { return Due::Nothing };
-    let rested = last.saturating_add(gap);
-    if now < rested {
-        return Due::At(rested);
+    let much = days.iter().map(|(_, file)| new(file)).sum::<usize>() >= MUCH;
+    let oldest = days.iter().map(|(day, file)| noted_at(*day, file, merged(file))).min().unwrap_or(last);
+    let pressing = if much { last } else { oldest.saturating_add(gap.saturating_mul(MOST_GAPS)) };
+    let between = curated.map_or(i64::MIN, |file| file.updated.saturating_add(gap));
+    let moment = last.saturating_add(gap).min(pressing.max(between));
+    if now < moment {
+        return Due::At(moment);
     }
     let mut plan = Plan {
         curated: curated.map_or_else(String::new, |file| file.content.clone()),
@@ -81,6 +92,19 @@ pub fn due(files: &[MemoryFile], now: i64, gap: i64, chars: usize) -> Due {
         }
     }
     Due::Now(plan)
+}
+
+/// When the first note behind `merged` bytes was made; unix seconds.
+fn noted_at(day: Day, file: &MemoryFile, merged: usize) -> i64 {
+    let new = file.content.get(merged..).unwrap_or_default();
+    let headings = new.lines().filter_map(|line| line.strip_prefix("## ")?.rsplit(' ').next());
+    // Who wrote it by hand did not say when.
+    headings.take(1).find_map(stamped).unwrap_or(day.ends()).min(file.updated)
+}
+
+/// Bytes that have to be free for a new `MEMORY.md` of at most `most` tokens.
+pub fn room(curated: &str, most: usize) -> usize {
+    most.saturating_mul(TOKEN_BYTES).saturating_sub(curated.len())
 }
 
 /// What is asked. `most`: tokens of the new file.
@@ -124,6 +148,7 @@ pub fn curated(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::day::stamp;
 
     fn file(path: &str, content: &str, merged: usize, updated: i64) -> MemoryFile {
         MemoryFile { path: path.parse().unwrap(), content: content.to_owned(), version: 3, merged, updated }
@@ -144,6 +169,36 @@ mod tests {
         assert_eq!(due(&[], 1_100, 100, 9_999), Due::Nothing);
         let files = [file("MEMORY.md", "- one\n", 0, 5), file("memory/2026-11-30.md", "- one\n", 6, 1_000)];
         assert_eq!(due(&files, 9_999, 100, 9_999), Due::Nothing);
+    }
+
+    #[test]
+    fn notes_that_never_rest_are_taken_in_by_their_age_and_size() {
+        let noted = |first: i64, bytes: usize| format!("## Saved {}\n\n- {}\n", stamp(first), "x".repeat(bytes));
+        let day = Day::of(1_796_000_000).begins();
+        let of = |first: i64, bytes: usize, curated: i64, now: i64| {
+            let content = noted(day + first, bytes);
+            let files =
+                [file("MEMORY.md", "- zero\n", 0, day + curated), file("memory/2026-11-30.md", &content, 0, day + now)];
+            match due(&files, day + now, 100, 9_999) {
+                Due::At(moment) => Some(moment - day),
+                Due::Now(_) => None,
+                Due::Nothing => panic!("there are notes"),
+            }
+        };
+        assert_eq!(of(1_000, 9, 0, 1_399), Some(1_400), "something was noted just now, and nothing is old");
+        assert_eq!(of(1_000, 9, 0, 1_301), Some(1_400));
+        assert_eq!(of(1_000, 9, 0, 1_400), None, "the first note is four gaps old");
+        assert_eq!(of(1_000, MUCH, 0, 1_001), None, "there is much");
+        assert_eq!(of(1_000, MUCH, 950, 1_001), Some(1_050), "but not twice within a gap");
+        assert_eq!(of(1_000, 9, 1_350, 1_400), Some(1_450));
+        // Whoever writes by hand says nothing of the time: the day's end, or the last change.
+        let files = [file("memory/2026-11-29.md", "- by hand\n", 0, day + 900)];
+        assert!(matches!(due(&files, day + 900, 10_000, 9_999), Due::At(moment) if moment == day + 900 + 10_000));
+    }
+
+    #[test]
+    fn room_is_for_the_longest_answer() {
+        assert_eq!((room("", 4_000), room("12345678", 4_000), room("12345678", 1)), (32_000, 31_992, 0));
     }
 
     #[test]

@@ -41,6 +41,20 @@ impl Day {
         }
     }
 
+    /// Its first second; unix seconds.
+    pub fn begins(self) -> i64 {
+        let (year, month, day) = (i64::from(self.year), i64::from(self.month), i64::from(self.day));
+        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let of_year = (153 * month + 2) / 5 + day - 1;
+        (era * ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH) * SECONDS
+    }
+
+    /// Its last second; unix seconds.
+    pub fn ends(self) -> i64 {
+        self.begins() + SECONDS - 1
+    }
+
     fn length_of_month(year: u16, month: u8) -> u8 {
         let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
         match month {
@@ -56,6 +70,21 @@ impl Day {
 pub fn stamp(moment: i64) -> String {
     let second = moment.rem_euclid(SECONDS);
     format!("{}T{:02}:{:02}:{:02}Z", Day::of(moment), second / 3_600, second / 60 % 60, second % 60)
+}
+
+/// The moment that [`stamp`] has written.
+pub fn stamped(text: &str) -> Option<i64> {
+    let (day, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let two = |part: &str| part.parse::<u8>().ok().filter(|_| part.len() == 2).map(i64::from);
+    let mut parts = time.split(':').map(two);
+    let (Some(Some(hours)), Some(Some(minutes)), Some(Some(seconds)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    let exists = hours < 24 && minutes < 60 && seconds < 60;
+    let begins = day.parse().ok().filter(|_| exists).map(Day::begins)?;
+    Some(begins + hours * 3_600 + minutes * 60 + seconds)
 }
 
 impl fmt::Display for Day {
@@ -105,6 +134,15 @@ mod tests {
     }
 
     #[test]
+    fn only_stamps_are_moments() {
+        assert_eq!(stamped("2026-11-30T00:53:20Z"), Some(1_796_000_000));
+        for text in ["2026-11-30T00:53:20", "2026-11-30T24:00:00Z", "2026-11-30T1:00:00Z", "2026-02-30T00:00:00Z", "Z"]
+        {
+            assert_eq!(stamped(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn only_days_that_exist_are_days() {
         for text in ["2026-02-29", "2026-13-01", "2026-00-10", "2026-04-31", "2026-1-1", "2026-11-30 ", "+026-11-30"] {
             assert_eq!(text.parse::<Day>(), Err(NoDay), "{text}");
@@ -122,6 +160,8 @@ mod tests {
             let day = Day::of(moment);
             prop_assert_eq!(day.to_string().parse(), Ok(day));
             prop_assert!(Day::of(moment + SECONDS) > day);
+            prop_assert!(day.begins() <= moment && moment <= day.ends());
+            prop_assert_eq!(stamped(&stamp(moment)), Some(moment));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::day::Day;
+use super::portions::first;
 use super::save::tidy;
 use crate::compact::excerpt::{excerpt, fenced, nonce, split_at_char};
 use crate::compact::summary::{Finish, Rejection, accept};
@@ -49,24 +50,12 @@ pub struct Notes<'n> {
     pub day: Day,
 }
 
-/// `text` in pieces of at most `chars` characters, cut between messages where that is possible.
-pub fn pieces(text: &str, chars: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let (piece, behind) = split_at_char(rest, chars.max(1));
-        let between = if behind.is_empty() { None } else { piece.rfind("\n\n### ").filter(|at| *at > 0) };
-        let (piece, behind) = between.and_then(|at| rest.split_at_checked(at)).unwrap_or((piece, behind));
-        pieces.push(piece.trim());
-        rest = behind;
-    }
-    pieces
-}
-
-/// Characters of a piece where a prompt may have `room` tokens. A character is a token at most in nearly all texts; a
-/// half is for the memory beside it.
-pub fn piece_chars(room: u64) -> usize {
-    usize::try_from(room / 2).unwrap_or(usize::MAX).max(LEAST_PIECE)
+/// The part of `text` that one call reads, where a prompt may have `room` tokens. A character is a token at most in
+/// nearly all texts; a half is for the memory beside it.
+pub fn piece(text: &str, room: u64) -> &str {
+    let most = usize::try_from(room / 2).unwrap_or(usize::MAX).max(LEAST_PIECE);
+    let (most, _) = split_at_char(text, most);
+    first(text, most.len())
 }
 
 /// What is asked about a piece of a conversation. `room`: tokens of the model's window that may be used.
@@ -208,6 +197,15 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_fits_the_room() {
+        let text = format!("### user\n{}\n\n### model\nshort", "部".repeat(3_000));
+        assert_eq!(piece(&text, 4_000).chars().count(), 2_000);
+        assert_eq!(piece(&text, 0).chars().count(), LEAST_PIECE);
+        assert_eq!(piece(&text, 6_040), &text[..text.find("\n\n").unwrap()]);
+        assert_eq!(piece(&text, u64::MAX), text);
+    }
+
+    #[test]
     fn the_prompt_shows_memory_as_data_and_is_bounded() {
         let notes = Notes { curated: "- Ana uses tabs.", today: "", day: "2026-11-30".parse().unwrap() };
         let text = prompt("### user\nhello", notes, 50_000);
@@ -219,14 +217,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn pieces_lose_nothing(text in "(### user\n[a-z部 ]{1,30}(\n\n)?){0,9}", chars in 1_usize..60) {
-            let pieces = pieces(&text, chars);
-            prop_assert!(pieces.iter().all(|piece| piece.chars().count() <= chars));
-            let bare = |text: &str| text.split_whitespace().collect::<String>();
-            prop_assert_eq!(bare(&pieces.concat()), bare(&text));
-        }
-
         #[test]
         fn any_answer_is_facts_or_rejected(text in "(- |\\* |[a-z\n]{0,9}|\\PC{0,9}|1\\. |  )*") {
             if let Ok(facts) = facts(&text, Finish::Stop) {

@@ -9,6 +9,7 @@ pub mod file;
 pub mod flush;
 pub mod page;
 pub mod path;
+pub mod portions;
 pub mod recollection;
 pub mod said;
 pub mod save;

@@ -1,28 +1,23 @@
 //! What user and model said: all that memory may be made of. What tools returned is data and no part of it, nor is
 //! what a harness put into a user's message.
 
-use crate::compact::excerpt::excerpt;
+use super::portions::{MODEL, USER};
 use crate::compact::exchange::words;
 use crate::compact::typed::Typed;
 use crate::wire::{Conversation, Digest, Role};
 
-/// Head and tail of a long message in characters: what was pasted is not worth more.
-const HEAD_CHARS: usize = 6_000;
-const TAIL_CHARS: usize = 2_000;
-const CLIPPED: &str = "[… clipped …]";
-
-/// What was said in the first `upto` items, each with the chain digest at it.
+/// What was said in the first `upto` items, whole, each with the chain digest at it.
 pub fn said(conversation: &Conversation<'_>, upto: usize) -> Vec<(Digest, String)> {
     let typed = Typed::new(conversation, upto);
     let message = |(index, item): (usize, &crate::wire::Item)| {
         let (speaker, text) = match item.facts.role {
-            Role::User => ("user", typed.text(index)?),
-            Role::Assistant => ("model", words(conversation, index)),
+            Role::User => (USER, typed.text(index)?),
+            Role::Assistant => (MODEL, words(conversation, index)),
             _ => return None,
         };
         let text = text.trim();
         let said = !text.is_empty();
-        said.then(|| (item.chain, format!("### {speaker}\n{}", excerpt(text, HEAD_CHARS, TAIL_CHARS, CLIPPED))))
+        said.then(|| (item.chain, format!("{speaker}\n{text}")))
     };
     conversation.items.iter().enumerate().take(upto).filter_map(message).collect()
 }
@@ -50,10 +45,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pasted_document_is_clipped() {
-        let talk = Talk::new().user(&"部".repeat(100_000)).assistant("Yes.");
+    fn a_long_message_is_heard_whole() {
+        let long = format!("{}The middle counts.{}", "部".repeat(50_000), "x".repeat(50_000));
+        let talk = Talk::new().user(&long).assistant("Yes.");
         let conversation = talk.conversation();
-        let heard = said(&conversation, 2);
-        assert!(heard[0].1.chars().count() < 8_100 && heard[0].1.contains(CLIPPED));
+        assert_eq!(said(&conversation, 2)[0].1, format!("### user\n{long}"));
     }
 }

@@ -15,6 +15,7 @@ use super::agent::agent;
 use super::askers::Askers;
 use super::budget::Permit;
 use super::identity::Names;
+use super::origin::workspace;
 use super::reply::{self, ReplyBody};
 use super::rounds::enabled;
 use crate::config::{Strategies, Subject};
@@ -59,7 +60,8 @@ where
     let view = View::of(settings.scope, &names.agent, session, None);
     let (tenants, who) = (askers.tenants(), askers.who(home));
     let caller = Caller { tenants, home, who, agent: agent(request.headers()), view };
-    let tools = Toolbox::new(reading, caller, enabled(&strategies), settings.page_chars);
+    let folder = home.and_then(|home| workspace(&strategies, home));
+    let tools = Toolbox::new(reading, caller, enabled(&strategies), settings.page_chars).mirrored(folder);
     let answer = timeout(ANSWER_BOUND, mcp::answer(tools, hosts, request)).await;
     Some(match answer {
         Ok(answer) => answer.map(ReplyBody::Mcp),

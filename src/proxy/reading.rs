@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::budget::{Budget, Permit};
+use super::memory::mirror::Mirrors;
 use super::recent::Recent;
 use super::workers::Workers;
 use crate::compact::TextId;
@@ -45,6 +46,8 @@ pub enum Who {
 /// What all reading shares.
 pub struct Reading {
     pub store: Arc<Store>,
+    /// Where changes of memory go on to.
+    pub mirrors: Arc<Mirrors>,
     budget: Arc<Budget>,
     reads: Mutex<PerSecond>,
     seen: Mutex<Recent<Tenant, ()>>,
@@ -78,7 +81,8 @@ impl Reading {
     /// With other shares than those of serving.
     pub fn with(store: Arc<Store>, budget: Arc<Budget>, shares: Shares) -> Self {
         let (reads, seen) = (Mutex::new(PerSecond::new(Instant::now(), shares)), Mutex::new(Recent::new(MAX_SEEN)));
-        Self { store, budget, reads, seen, pages: Workers::new(MAX_PAGES) }
+        let mirrors = Arc::new(Mirrors::new(Arc::clone(&store)));
+        Self { store, mirrors, budget, reads, seen, pages: Workers::new(MAX_PAGES) }
     }
 
     /// The first of these tenants of which something was seen.

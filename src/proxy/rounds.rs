@@ -123,6 +123,7 @@ impl Exchange<'_> {
         let (tenant, root) = (work.origin.tenant, work.origin.root);
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
         let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
+        let toolbox = toolbox.mirrored(work.origin.workspace.clone());
         Some(Rounds {
             shard: Arc::clone(self.shard),
             index: self.index,

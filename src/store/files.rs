@@ -1,6 +1,8 @@
 //! Memory files: rows by tenant, agent and path, written at once and read on a reader's connection. They belong to
 //! no session and do not expire, but count in the database's size.
 
+pub(super) mod sizes;
+
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -8,6 +10,7 @@ use sqlx::{Connection, Row as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::flushes::Step;
 use super::reader::Query;
 use super::texts::{Packer, unpack_text};
 use super::writer::Job;
@@ -69,8 +72,10 @@ pub(super) struct Keeper {
 
 /// One change, in one transaction.
 pub(super) enum Change {
-    /// Adds to a file, as the outcome of a flush where one is named: only if that still waits.
-    Append { to: Option<(MemoryPath, String)>, flush: Option<i64> },
+    /// Adds to a file, as what came of a step with a flush where there is one: only if that is still to be made.
+    Append { to: Option<(MemoryPath, String)>, flush: Option<Step> },
+    /// Makes a step with a flush, and keeps with it what came of it.
+    Keep { flush: Step, facts: String },
     /// Writes a file anew.
     Replace { path: MemoryPath, rewrite: Rewrite },
     /// Puts a flush off until `due` (unix seconds).
@@ -183,7 +188,10 @@ pub(super) async fn apply(
 ) -> Result<Changed, sqlx::Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let changed = match change {
-        Change::Append { to, flush } => append(&mut transaction, keeper, (to.as_ref(), *flush), now).await?,
+        Change::Append { to, flush } => append(&mut transaction, keeper, (to.as_ref(), flush.as_ref()), now).await?,
+        Change::Keep { flush, facts } => {
+            Ok(flushes::advance(&mut transaction, keeper, flush, Some(facts)).await?.into())
+        }
         Change::Replace { path, rewrite: Rewrite { content, expected, merged } } => {
             let replaced = put(&mut transaction, (keeper, *path), content, (Some(*expected), now)).await?;
             for (day, bytes) in merged.iter().filter(|_| replaced.is_ok()) {
@@ -204,11 +212,11 @@ pub(super) async fn apply(
 async fn append(
     db: &mut SqliteConnection,
     keeper: &Keeper,
-    (to, flush): (Option<&(MemoryPath, String)>, Option<i64>),
+    (to, flush): (Option<&(MemoryPath, String)>, Option<&Step>),
     now: i64,
 ) -> Result<Changed, sqlx::Error> {
     if let Some(flush) = flush
-        && !flushes::finish(db, keeper, flush).await?
+        && !flushes::advance(db, keeper, flush, None).await?
     {
         // Somebody else has written what it had to say.
         return Ok(Ok(0));

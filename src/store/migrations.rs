@@ -17,6 +17,7 @@ const VERSIONS: &[(i64, &str, &str)] = &[
     (5, "overlays", include_str!("migrations/5_overlays.sql")),
     (6, "memory", include_str!("migrations/6_memory.sql")),
     (7, "retired", include_str!("migrations/7_retired.sql")),
+    (8, "kept_facts", include_str!("migrations/8_kept_facts.sql")),
 ];
 
 /// The schema up to and including a version.

@@ -11,7 +11,7 @@ use crate::memory::{MemoryFile, MemoryPath};
 use crate::wire::Digest;
 
 use super::door::Inside;
-use super::files::{self, Keeper, MemoryEntry};
+use super::files::{self, Keeper, MemoryEntry, sizes};
 use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::overlays::{self, Found};
@@ -40,6 +40,20 @@ pub(super) enum Query {
         keeper: Keeper,
         path: Option<MemoryPath>,
         reply: oneshot::Sender<Result<Vec<MemoryFile>, ReadError>>,
+    },
+    Sizes {
+        keeper: Keeper,
+        reply: oneshot::Sender<Result<Vec<(MemoryPath, usize)>, ReadError>>,
+    },
+    Room {
+        keeper: Keeper,
+        path: MemoryPath,
+        reply: oneshot::Sender<Result<usize, ReadError>>,
+    },
+    Previous {
+        keeper: Keeper,
+        path: MemoryPath,
+        reply: oneshot::Sender<Result<Option<String>, ReadError>>,
     },
     Entries {
         reply: oneshot::Sender<Result<Vec<MemoryEntry>, ReadError>>,
@@ -107,6 +121,16 @@ impl Reader {
             Query::Files { keeper, path, reply } => {
                 let files = self.asked(async |db| files::read(db, &keeper, path).await).await;
                 let _ = reply.send(files.and_then(|files| files.into_iter().collect()));
+            }
+            Query::Sizes { keeper, reply } => {
+                let _ = reply.send(self.asked(async |db| sizes::sizes(db, &keeper).await).await);
+            }
+            Query::Room { keeper, path, reply } => {
+                let _ = reply.send(self.asked(async |db| sizes::room(db, &keeper, path).await).await);
+            }
+            Query::Previous { keeper, path, reply } => {
+                let previous = self.asked(async |db| sizes::previous(db, &keeper, path).await).await;
+                let _ = reply.send(previous.and_then(|previous| previous));
             }
             Query::Entries { reply } => {
                 let _ = reply.send(self.asked(files::entries).await);

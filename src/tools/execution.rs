@@ -35,6 +35,8 @@ pub struct Toolbox {
     pub(super) reading: Arc<Reading>,
     pub(super) caller: Caller,
     enabled: Enabled,
+    /// The tenant's folder in the workspace, to which memory files go as well.
+    pub(super) folder: Option<String>,
     /// Most Unicode characters of a result.
     pub(super) page_chars: usize,
 }
@@ -44,7 +46,13 @@ pub(super) type Answer = Result<String, String>;
 
 impl Toolbox {
     pub fn new(reading: Arc<Reading>, caller: Caller, enabled: Enabled, page_chars: usize) -> Self {
-        Self { reading, caller, enabled, page_chars }
+        Self { reading, caller, enabled, folder: None, page_chars }
+    }
+
+    /// The same, with copies of memory files in this folder of the tenant's.
+    #[must_use]
+    pub fn mirrored(self, folder: Option<String>) -> Self {
+        Self { folder, ..self }
     }
 
     pub fn enabled(&self) -> Enabled {

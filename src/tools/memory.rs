@@ -1,5 +1,6 @@
 //! The tools for long-term memory: finding, reading and adding to the files of the caller's agent.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::execution::{Answer, Toolbox};
@@ -7,21 +8,29 @@ use super::page::room;
 use crate::memory::page::page;
 use crate::memory::save::{Author, section};
 use crate::memory::search::search;
-use crate::memory::{Day, MemoryFile, MemoryPath};
-use crate::store::MemoryError;
+use crate::memory::{Day, MemoryPath};
+use crate::proxy::memory::mirror::Place;
+use crate::proxy::reading::Unread;
+use crate::store::{MemoryError, Tenant};
 
 /// Files that are named to a model that asks for one that is not there.
 const NAMED: usize = 20;
 
 impl Toolbox {
     pub(super) async fn memory_search(&self, query: String, most: usize) -> Answer {
-        let files = self.memory_files().await?;
+        let Some(tenant) = self.caller.home else { return Ok(none_of(0)) };
+        let (store, space) = (&self.reading.store, self.reading.room());
+        let sizes = self.memory_sizes(&tenant).await?;
+        // Room is taken before anything is read. What is saved in between is no more than a note.
+        if !space.take(sizes.iter().map(|(_, bytes)| bytes).sum()) {
+            return Err(format!("{}.", Unread::Full));
+        }
+        let files = store.memory_files(&tenant, &self.caller.agent).await.map_err(|error| format!("{error}."))?;
         let (count, room) = (files.len(), room(self.page_chars));
-        let bytes = files.iter().map(|file| file.content.len()).sum();
         let work = move || search(&files, &query, most);
-        let hits = self.reading.work(bytes, work).await.map_err(|why| format!("{why}."))?;
+        let hits = self.reading.work_in(space, work).await.map_err(|why| format!("{why}."))?;
         if hits.is_empty() {
-            return Ok(format!("[nothing matches in {count} memory file{}]", if count == 1 { "" } else { "s" }));
+            return Ok(none_of(count));
         }
         let (mut shown, mut chars, mut fit) = (String::new(), 0, 0);
         for hit in &hits {
@@ -42,8 +51,17 @@ impl Toolbox {
 
     pub(super) async fn memory_get(&self, path: &str, start: Option<usize>, end: Option<usize>) -> Answer {
         let named: MemoryPath = path.trim().parse().map_err(|error| format!("{error}."))?;
-        let files = self.memory_files().await?;
-        let Some(file) = files.iter().find(|file| file.path == named) else { return Err(no_file(named, &files)) };
+        let Some(tenant) = self.caller.home else { return Err(no_file(named, &[])) };
+        let (space, sizes) = (self.reading.room(), self.memory_sizes(&tenant).await?);
+        let Some((_, bytes)) = sizes.iter().find(|(path, _)| *path == named) else {
+            return Err(no_file(named, &sizes));
+        };
+        if !space.take(*bytes) {
+            return Err(format!("{}.", Unread::Full));
+        }
+        let file = self.reading.store.memory_file(&tenant, &self.caller.agent, named).await;
+        // It may have gone to the archive just now.
+        let Some(file) = file.map_err(|error| format!("{error}."))? else { return Err(no_file(named, &sizes)) };
         let page = page(&file.content, start, end, room(self.page_chars)).map_err(|error| format!("{error}."))?;
         let lines = match page.last {
             last if last < page.first => "it is empty".to_owned(),
@@ -63,7 +81,12 @@ impl Toolbox {
         let (path, section) = section(Author::Saved, now, content).map_err(|error| format!("{error}."))?;
         self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))?;
         match self.reading.store.append_memory(&tenant, &self.caller.agent, path, &section).await {
-            Ok(_) => Ok(format!("[saved to {path}]")),
+            Ok(_) => {
+                if let Some(folder) = self.folder.clone() {
+                    self.reading.mirrors.renew(Place { folder, tenant, agent: Arc::clone(&self.caller.agent) });
+                }
+                Ok(format!("[saved to {path}]"))
+            }
             Err(MemoryError::FileFull | MemoryError::TenantFull) => {
                 Err("the memory is full: nothing was saved. Tell the user.".to_owned())
             }
@@ -71,18 +94,20 @@ impl Toolbox {
         }
     }
 
-    /// The agent's files; none of a caller who is nobody so far.
-    async fn memory_files(&self) -> Result<Vec<MemoryFile>, String> {
-        let Some(tenant) = self.caller.home else { return Ok(Vec::new()) };
+    async fn memory_sizes(&self, tenant: &Tenant) -> Result<Vec<(MemoryPath, usize)>, String> {
         self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))?;
-        let files = self.reading.store.memory_files(&tenant, &self.caller.agent).await;
-        files.map_err(|error| format!("{error}."))
+        let sizes = self.reading.store.memory_sizes(tenant, &self.caller.agent).await;
+        sizes.map_err(|error| format!("{error}."))
     }
 }
 
+fn none_of(files: usize) -> String {
+    format!("[nothing matches in {files} memory file{}]", if files == 1 { "" } else { "s" })
+}
+
 /// What there is in place of a file that is not.
-fn no_file(named: MemoryPath, files: &[MemoryFile]) -> String {
-    let mut there: Vec<(Option<Day>, String)> = files.iter().map(|f| (f.path.day(), f.path.to_string())).collect();
+fn no_file(named: MemoryPath, files: &[(MemoryPath, usize)]) -> String {
+    let mut there: Vec<(Option<Day>, String)> = files.iter().map(|(path, _)| (path.day(), path.to_string())).collect();
     if there.is_empty() {
         return format!("there is no {named}: nothing has been saved yet.");
     }

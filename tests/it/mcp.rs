@@ -20,6 +20,7 @@ use crate::support::chat::{
 };
 use crate::support::chat::{over, words};
 use crate::support::proxy::open;
+use crate::support::wire::patiently;
 
 const SECTIONS: &str =
     "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n[tools]\npage_chars = 1_000\n";
@@ -288,6 +289,32 @@ async fn memory_is_written_and_read_by_who_was_seen_and_no_other() {
     }
     let (got, failed) = called(addr, &[one], "memory_get", json!({"path": "MEMORY.md"})).await;
     assert!(failed && got.contains(&format!("The latest files are {path}.")), "{got}");
+}
+
+#[tokio::test]
+async fn what_is_saved_is_in_the_workspace_soon() {
+    let workspace = tempfile::tempdir().unwrap();
+    let folder = format!("[tool_result_eviction]\nworkspace_dir = \"{}\"\n", workspace.path().display());
+    let sections = format!("{}[memory]\n", SECTIONS.replace("[tool_result_eviction]\n", &folder));
+    let (_provider, proxy) = pair(Settings::default(), &sections).await;
+    let addr = proxy.proxy_addr;
+    let agent = ("x-compactproxy-agent", "mine");
+    post(addr, "k", &evicted("a").0).await;
+    for note in ["- likes tea", "- builds with cargo"] {
+        let (saved, failed) = called(addr, &[KEY, agent], "memory_save", json!({"content": note})).await;
+        assert!(!failed, "{saved}");
+        let path = saved.strip_prefix("[saved to ").and_then(|rest| rest.strip_suffix(']')).unwrap();
+        patiently("the note in the workspace", async {
+            let written = || {
+                let tenant = std::fs::read_dir(workspace.path()).ok()?.next()?.ok()?;
+                std::fs::read_to_string(tenant.path().join("agents/mine").join(path)).ok()
+            };
+            while !written().is_some_and(|text| text.contains(note)) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
 }
 
 /// Logs what a client with these headers said, as the proxy does.

@@ -1,8 +1,11 @@
 //! Long-term memory: what a summary replaces is read for facts, once, whatever happens in between; and nobody waits for it.
 
+mod pieces;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use compactproxy::config::MemorySettings;
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::provider::{Exchange, Provider, Settings};
 use compactproxy::demo::request::ModelRequest;
@@ -65,10 +68,18 @@ struct Stage {
 
 impl Stage {
     async fn new(settings: Settings, sections: &str) -> Self {
+        Self::changed(settings, sections, |_| {}).await
+    }
+
+    /// With settings that no file may have.
+    async fn changed(settings: Settings, sections: &str, change: impl FnOnce(&mut MemorySettings)) -> Self {
         let provider = Provider::start(settings).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut config = parsed(&provider.base_url(), sections);
         config.state.url = url(&folder);
+        if let Some(memory) = &mut Arc::make_mut(&mut config.strategies).memory {
+            change(memory);
+        }
         let store = open(&config.state.url);
         let proxy = over(config, Arc::clone(&store), |proxy| {
             proxy.compactor.as_mut().unwrap().memories.retry = Duration::ZERO;
@@ -318,12 +329,8 @@ async fn notes_become_a_memory_of_their_agent_and_tenant() {
         Reply::Say(Answer::text(if text.contains("The new notes") { curated } else { noted(request) }))
     });
     let workspace = tempfile::tempdir().unwrap();
-    let sections = format!(
-        "[tool_result_eviction]\nworkspace_dir = \"{}\"\n{}",
-        workspace.path().display(),
-        MEMORY.replace("[memory]\n", "[memory]\nconsolidate_gap = \"1ms\"\n")
-    );
-    let stage = Stage::new(settings, &sections).await;
+    let sections = format!("[tool_result_eviction]\nworkspace_dir = \"{}\"\n{MEMORY}", workspace.path().display());
+    let stage = Stage::changed(settings, &sections, |memory| memory.consolidate_gap = Duration::ZERO).await;
     for (key, agent, name) in [("k", "One/1.0", "a"), ("k", "two", "b"), ("other", "One/2.0", "a")] {
         let mut body = history(name, 0, 0);
         round(&mut body, 1);
@@ -391,6 +398,10 @@ async fn files_are_shown_exported_and_imported() {
     std::fs::write(folder.path().join("all.json"), &json).unwrap();
     assert_eq!(command(&folder, &["memory", "import", "all.json"]), "2 files\n");
     assert_eq!(store.memory_file(&tenant, "codex", day).await.unwrap().unwrap().content, "- one\n");
+    let previous = ["memory", "show", "--agent", "codex", "memory/2026-11-30.md", "--previous"];
+    assert_eq!(command(&folder, &previous), "- one\n- two\n");
+    let other = ["memory", "show", "--agent", "other", "MEMORY.md", "--previous"];
+    assert_eq!(run(folder.path(), &other, b"").status.code(), Some(1), "it is as it was made");
 
     for (name, content) in [
         ("path.json", json.replace("memory/2026-11-30.md", "../2026-11-30.md")),

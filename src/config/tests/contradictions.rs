@@ -69,7 +69,8 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[memory]\nmax_tokens = 0", 2, "memory.max_tokens", "at least 1"),
     ("[memory]\nmax_tokens = 32001", 2, "memory.max_tokens", "at most 32000"),
     ("[memory]\narchive_after = \"23h\"", 2, "memory.archive_after", "at least 1d"),
-    ("[memory]\nconsolidate_gap = \"0s\"", 2, "memory.consolidate_gap", "longer"),
+    ("[memory]\nconsolidate_gap = \"0s\"", 2, "memory.consolidate_gap", "at least 30m"),
+    ("[memory]\nconsolidate_gap = \"1799s\"", 2, "memory.consolidate_gap", "at least 30m"),
     // Listeners.
     ("[server]\nadmin_listen = \"0.0.0.0:8788\"", 2, "server.admin_listen", "admin_token"),
     ("[server]\nadmin_listen = \"127.0.0.1:8787\"", 2, "server.admin_listen", "same address"),

@@ -50,10 +50,44 @@ async fn a_replacement_expects_what_it_read_and_keeps_what_was() {
     assert_eq!(replace("second", 2).await, Ok(3));
     let day = f.store.memory_file(&f.tenant, "a", path(DAY)).await.unwrap().unwrap();
     assert_eq!((day.merged, day.content.len()), (6, 12));
-    let row = sqlx::query("SELECT previous_body, previous_length FROM memory_files WHERE path = 'MEMORY.md'");
-    let row = row.fetch_one(&mut f.outsider().await).await.unwrap();
-    use sqlx::Row as _;
-    assert_eq!(texts::unpack_text(row.get(0), row.get(1)).unwrap(), "first, by hand");
+    let previous = async |agent, file| f.store.previous_memory(&f.tenant, agent, path(file)).await.unwrap();
+    assert_eq!(previous("a", "MEMORY.md").await.as_deref(), Some("first, by hand"));
+    assert_eq!(previous("b", "MEMORY.md").await, None);
+    f.store.append_memory(&f.tenant, "b", path("MEMORY.md"), "new").await.unwrap();
+    assert_eq!(previous("b", "MEMORY.md").await, None);
+}
+
+#[tokio::test]
+async fn room_and_sizes_are_known_without_reading() {
+    let f = Fixture::new().await;
+    let room = async |agent, file| f.store.memory_room(&f.tenant, agent, path(file)).await.unwrap();
+    assert_eq!(room("a", DAY).await, MAX_FILE_BYTES);
+    f.store.append_memory(&f.tenant, "a", path(DAY), "12345").await.unwrap();
+    f.store.append_memory(&f.tenant, "a", path("MEMORY.md"), "123").await.unwrap();
+    f.store.append_memory(&f.tenant, "b", path(DAY), "1").await.unwrap();
+    assert_eq!((room("a", DAY).await, room("a", "MEMORY.md").await), (MAX_FILE_BYTES - 5, MAX_FILE_BYTES - 3));
+    let sizes = f.store.memory_sizes(&f.tenant, "a").await.unwrap();
+    assert_eq!(sizes, [(path("MEMORY.md"), 3), (path(DAY), 5)]);
+    // What there is room for is taken, and not a byte more.
+    let rest = "x".repeat(MAX_FILE_BYTES - 5);
+    assert_eq!(
+        f.store.append_memory(&f.tenant, "a", path(DAY), &(rest.clone() + "x")).await,
+        Err(MemoryError::FileFull)
+    );
+    assert_eq!(f.store.append_memory(&f.tenant, "a", path(DAY), &rest).await, Ok(2));
+    assert_eq!(room("a", DAY).await, 0);
+    let full = "x".repeat(MAX_FILE_BYTES);
+    for agent in 1..MAX_TENANT_BYTES / MAX_FILE_BYTES - 1 {
+        f.store.append_memory(&f.tenant, &agent.to_string(), path(DAY), &full).await.unwrap();
+    }
+    let left = MAX_FILE_BYTES - 4;
+    assert_eq!((room("c", DAY).await, room("b", DAY).await), (left, left));
+    assert_eq!(
+        f.store.append_memory(&f.tenant, "c", path(DAY), full.get(..left + 1).unwrap()).await,
+        Err(MemoryError::TenantFull)
+    );
+    assert_eq!(f.store.append_memory(&f.tenant, "c", path(DAY), full.get(..left).unwrap()).await, Ok(1));
+    assert_eq!((room("a", "MEMORY.md").await, room("d", DAY).await), (0, 0));
 }
 
 #[tokio::test]
