@@ -42,5 +42,4 @@ pub use conversation::{
 };
 pub use dialect::Errand;
 pub use hosted::model_of_path;
-pub use media::carries_media;
 pub use reading::{Glance, glance, read, read_known};

@@ -272,7 +272,8 @@ mod tests {
         let (give, given) = mpsc::channel(1);
         let scribe = Scribe { shared, reader, writer }.run(given);
         let json = r#"{"role":"user","content":"said"}"#.into();
-        let message = Message { digest: [1; 32], parent: None, number: 1, role: Role::User, tokens: None, json };
+        let (digest, role) = ([1; 32], Role::User);
+        let message = Message { digest, parent: None, number: 1, role, tokens: None, json, unfound: false };
         let (session, agent, messages) = (SessionId([1; 16]), "agent".into(), vec![message]);
         let batch = LogBatch { session, agent, dialect: Dialect::Chat, kind: Kind::Sent, messages };
         let before = Instant::now();
@@ -283,7 +284,7 @@ mod tests {
             group
         };
         let ((), group) = tokio::join!(scribe, asked);
-        assert!(matches!(group, Some(Written::Group(_))), "it is written all the same");
+        assert!(matches!(group, Some(Written::Groups(_))), "it is written all the same");
         assert!(before.elapsed() >= STORED_BOUND);
     }
 }
