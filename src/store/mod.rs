@@ -14,6 +14,7 @@ mod flushes;
 mod learned;
 mod limits;
 pub mod log;
+mod lookups;
 mod marks;
 mod memory;
 mod migrations;
@@ -34,12 +35,12 @@ mod thread;
 mod writer;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::compact::{Known, TextId, TextKey};
+use crate::compact::{TextId, TextKey};
 use crate::wire::Digest;
 
 pub use batch::{Batch, Lasting, Stage};
@@ -65,9 +66,6 @@ pub const COMMIT_BOUND: Duration = Duration::from_millis(250);
 /// them. Longer than for a commit: what is known and not found in time breaks the provider's cache, which costs more
 /// than the wait.
 pub const LOOKUP_BOUND: Duration = Duration::from_secs(1);
-/// A look-up that was hindered is tried so often, so far apart.
-const LOOKUPS: usize = 5;
-const BETWEEN_LOOKUPS: Duration = Duration::from_millis(10);
 /// Texts of a batch that are compressed on the caller's thread: a tenth of a millisecond.
 const PACKED_INLINE: usize = 64 * 1024;
 /// A text is waited for this long.
@@ -182,79 +180,6 @@ impl Store {
     /// Notes that were dropped because their queue was full.
     pub fn dropped_notes(&self) -> u64 {
         self.shared.dropped_notes()
-    }
-
-    /// What is stored of a conversation, by its chain digests in order. Asks the database only for
-    /// what memory has no answer to; what cannot be read in time is absent this once, and the answer incomplete.
-    pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
-        if self.shared.is_another_file() {
-            self.follow_file().await;
-        }
-        let missing = match self.shared.memory().known(tenant, chain, Instant::now()) {
-            Ok(known) => return known,
-            Err(missing) => missing,
-        };
-        match self.load(tenant, missing.digests.clone()).await {
-            Some(loaded) => self.shared.memory().known_with(tenant, chain, (&missing, loaded)),
-            None => Known { incomplete: true, ..self.shared.memory().known_alone(tenant, chain) },
-        }
-    }
-
-    /// What lies at the path is not what is open: with the texts in it, what points to them is to be forgotten.
-    async fn follow_file(&self) {
-        let (reply, followed) = oneshot::channel();
-        if self.jobs.try_send(Job::Follow(reply)).is_ok() {
-            let _ = timeout(self.shared.limits.lookup_bound, followed).await;
-        }
-    }
-
-    async fn load(&self, tenant: &Tenant, digests: Vec<Digest>) -> Option<memory::Loaded> {
-        self.look_up(|reply| Query::Rows { tenant: *tenant, digests: digests.clone(), reply }).await
-    }
-
-    /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
-    /// once, and the answer incomplete.
-    pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
-        let (rows, missing) = self.shared.memory().overlays(tenant, chain);
-        if missing.is_empty() || self.shared.path.is_none() {
-            return FoundOverlays { rows, incomplete: false };
-        }
-        let query = |reply| Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
-        let Some(loaded) = self.look_up(query).await else { return FoundOverlays { rows, incomplete: true } };
-        let mut memory = self.shared.memory();
-        memory.adopt_overlays(tenant, &missing, loaded);
-        FoundOverlays { rows: memory.overlays(tenant, chain).0, incomplete: false }
-    }
-
-    /// Asks the database within the bound of a look-up, and anew where it was hindered for a moment: another connection
-    /// was in the way, or what lies at the path was just being opened.
-    async fn look_up<T>(&self, query: impl Fn(oneshot::Sender<Result<T, ReadError>>) -> Query) -> Option<T> {
-        let asked = async {
-            for _ in 0..LOOKUPS {
-                if self.shared.is_unreadable() {
-                    return None;
-                }
-                let (reply, answer) = oneshot::channel();
-                self.lookups.try_send(query(reply)).ok()?;
-                if let Ok(found) = answer.await.ok()? {
-                    return Some(found);
-                }
-                sleep(BETWEEN_LOOKUPS).await;
-            }
-            None
-        };
-        match timeout(self.shared.limits.lookup_bound, asked).await {
-            Ok(found) => {
-                if found.is_some() {
-                    self.shared.found_in_time();
-                }
-                found
-            }
-            Err(_) => {
-                self.shared.found_too_late();
-                None
-            }
-        }
     }
 
     /// Writes a batch in one transaction. After success read [`known`](Self::known) anew: another

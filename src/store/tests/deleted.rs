@@ -74,10 +74,13 @@ async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
     let turns = chain("a", 4);
     f.commit(evicting(&turns, "before")).await.unwrap();
     assert_eq!(f.known(&turns).await.evictions.len(), 1);
+    // What is still to be written of it was true of the file that is gone.
+    f.store.remember_forwarded(&f.tenant, &turns, Lasting::Yes);
     std::fs::remove_file(file(f.folder.path())).unwrap();
     assert_eq!(f.known(&turns).await, Known::default());
     f.commit(evicting(&turns, "again")).await.unwrap();
-    assert_eq!(stored(&f).await, (1, 0));
+    f.store.flush().await;
+    assert_eq!((stored(&f).await, f.known(&turns).await.seen), ((1, 0), 0));
     let other = Fixture::new().await;
     other.store.close().await;
     std::fs::rename(file(other.folder.path()), file(f.folder.path())).unwrap();

@@ -16,11 +16,12 @@ mod sweeping;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::compact::{Change, Checkpoint, Eviction, Head, Level, Replacement};
+use crate::compact::{Change, Checkpoint, Eviction, Head, Known, Level, Replacement};
 
 /// A folder, a store in it, and a tenant.
 struct Fixture {

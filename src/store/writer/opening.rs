@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use sqlx::{Connection, Row as _};
 
 use super::{FIRST_RETRY, LAST_RETRY, OPEN_BOUND, Writer};
+use crate::store::Health;
+use crate::store::notes::{self, Note};
 use crate::store::reader::Query;
 use crate::store::shared::now;
 use crate::store::sqlite::{self, OpenError, Probe, is_busy};
-use crate::store::{Health, notes};
 
 /// A connection closes within this time, or is given up.
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
@@ -86,6 +87,8 @@ impl Writer {
         tracing::warn!(file = ?path, "the state file or its log was deleted or replaced: opening it anew");
         if !there.is_some_and(|there| there.is_same_database(open)) {
             self.shared.memory().forget_stored();
+            // With the rows that are gone these histories went out, not whole.
+            self.notes.retain(|note| !matches!(note, Note::Forwarded { .. }));
             self.changes = -1;
         }
         self.open_anew().await;
