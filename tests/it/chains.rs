@@ -214,6 +214,7 @@ async fn in_a_recorded_chain_a_result_goes_by_its_tool() {
         assert_eq!(asked[0]["input"] != output, evicted, "{tool}");
         assert_eq!(asked[0]["previous_response_id"], "resp_0");
         // Nobody saw the call.
+        output[0]["output"] = json!(words(2, 6_000));
         let unseen = request(&ends, Some("resp_elsewhere"), output.clone());
         assert_eq!(ends.exchange(&unseen, &[(200, response(2))]).await.0[0]["input"], output, "{tool}");
     }

@@ -188,7 +188,7 @@ async fn played(host: &Host, mut refusals: usize) -> Played {
             let length = length.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
             let body = server.exactly(length.trim().parse().unwrap()).await;
             let text = String::from_utf8(body).unwrap();
-            let side = text.contains("CONTEXT CHECKPOINT") || text.contains("conversation-summary");
+            let side = text.contains("You write the working record of a conversation");
             let api = if host.path.starts_with("/openai") { "chat" } else { "messages" };
             let (status, kind, bytes) = match side {
                 true => (200, "application/json", said(api, SUMMARY).into_bytes()),
