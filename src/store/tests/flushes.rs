@@ -37,7 +37,7 @@ async fn each_message_waits_once_also_in_forks_and_later_summaries() {
     f.commit(summary(&turns, &["one", "two", "three", "four", "five", "six"])).await.unwrap();
     let mut texts = Vec::new();
     while let Some(flush) = due(&f.store, &f.tenant, 0).await {
-        texts.push(flush.text);
+        texts.push(flush.text.clone());
         f.store.advance_flush((&f.tenant, AGENT), (&flush, flush.text.len()), None).await.unwrap();
     }
     assert_eq!(texts, ["one\n\ntwo\n\nthree", "other\n\nmore", "four\n\nfive\n\nsix"]);
