@@ -76,6 +76,32 @@ async fn another_tenants_id_is_as_unknown_as_one_that_does_not_exist() {
     assert!(desk.tools(&[]).call("read_evicted", &id(kept)).await.failed);
 }
 
+#[tokio::test]
+async fn memory_is_read_only_where_there_is_room_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("state.db").display());
+    let store = Store::open(&url, Limits::default()).await.unwrap();
+    let tenant = store.tenant(&[b"a"]);
+    let day = "memory/2026-11-30.md".parse().unwrap();
+    store.append_memory(&tenant, "a", crate::memory::MemoryPath::Curated, "tea\n").await.unwrap();
+    store.append_memory(&tenant, "a", day, &"tea\n".repeat(99)).await.unwrap();
+    let tools = |bytes| {
+        let reading = Arc::new(Reading::new(Arc::clone(&store), Budget::new(bytes)));
+        let caller =
+            Caller { tenants: vec![tenant], home: Some(tenant), who: Who::Seen(tenant), agent: "a".into(), view: None };
+        Toolbox::new(reading, caller, Enabled { memory: true, sessions: false }, 1_000)
+    };
+    let search = r#"{"query":"tea"}"#;
+    assert!(tools(399).call("memory_search", search).await.text.contains("buffers are full"));
+    assert!(!tools(400).call("memory_search", search).await.failed);
+    // One file needs room for itself alone.
+    let get = |path: &str| format!(r#"{{"path":"{path}"}}"#);
+    assert!(!tools(4).call("memory_get", &get("MEMORY.md")).await.failed);
+    assert!(tools(395).call("memory_get", &get("memory/2026-11-30.md")).await.text.contains("buffers are full"));
+    let none = tools(4).call("memory_get", &get("memory/2026-11-29.md")).await;
+    assert!(none.text.contains("The latest files are MEMORY.md, memory/2026-11-30.md."), "{none:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
