@@ -142,6 +142,12 @@ fn setup() -> impl Strategy<Value = Setup> {
     })
 }
 
+/// Signatures that are bound to the history have a property of their own (`tests/binding.rs`); here they are met in the
+/// sessions that come through every way.
+fn unbound(setup: Setup) -> Setup {
+    Setup { manner: Manner { signed: Signed::Alone, ..setup.manner }, ..setup }
+}
+
 /// Circumstances in which nothing but the length of the prompt counts.
 fn calm() -> impl Strategy<Value = Setup> {
     let choice = prop_oneof![2 => Just(0_usize), 1 => Just(16), 1 => Just(32), 2 => 0_usize..64];
@@ -303,7 +309,7 @@ proptest! {
 
     /// For all histories and mishaps: every turn is valid, recoverable and frozen, and no rule is forgotten.
     #[test]
-    fn the_laws_hold_for_all_sessions(setup in setup(), steps in prop::collection::vec(anything(), 1..40)) {
+    fn the_laws_hold_for_all_sessions(setup in setup().prop_map(unbound), steps in prop::collection::vec(anything(), 1..40)) {
         let mut session = Session::new(&setup);
         steps.iter().for_each(|step| session.step(step));
     }

@@ -362,6 +362,11 @@ impl World {
                 self.side_calls += 1;
                 let Some((summary, texts)) = head::summary(situation, cut, self.source()) else { return Ok(()) };
                 let checkpoint = Arc::new(merge(situation, &summary));
+                let known = Known { active: Some(checkpoint.clone()), ..situation.known.clone() };
+                // One that is no smaller than what it stands for is not laid over it.
+                if situation.with(&known).load().tokens >= situation.load().tokens {
+                    return Ok(());
+                }
                 self.activate(situation.conversation, &checkpoint, texts)
             }
         }
