@@ -89,7 +89,7 @@ pub(super) fn readable(arguments: &[u8]) -> bool {
     let is_object = arguments.trim_ascii_start().starts_with(b"{");
     is_object
         && spelt(&within, &Spelling::DATA).is_ok()
-        && serde_json::from_slice::<&serde_json::value::RawValue>(arguments).is_ok()
+        && serde_json::from_slice::<serde_json::Value>(arguments).is_ok()
 }
 
 /// JSON is UTF-8: it was checked when it was read.
@@ -118,6 +118,8 @@ mod tests {
             "{} x",
             "{'a':1}",
             r#"{"a":1,"a":2}"#,
+            r#"{"a":1e999}"#,
+            r#"{"a":"\ud800"}"#,
             r#"{"b":{"a":1,"a":2}}"#,
             &nested(60),
         ] {
