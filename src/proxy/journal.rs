@@ -371,3 +371,38 @@ fn unfound<'n>(
     let parts: Vec<Source> = called.chain(answered.map(|(at, _)| Source::Result(at))).collect();
     if parts.is_empty() { Unfound::Nothing } else { Unfound::Parts(parts) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Limits;
+    use crate::store::log::HistoryPage;
+    use crate::wire::memo::DEFAULT_BYTES;
+
+    #[tokio::test]
+    async fn a_long_answer_is_handed_over_in_parts_and_logged_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("state.db").display());
+        let store = Store::open(&url, Limits::default()).await.unwrap();
+        let journal = Journal::start(&store, &Arc::new(Memo::new(DEFAULT_BYTES))).unwrap();
+        let (tenant, budget) = (store.tenant(&[b"t"]), Budget::new(1 << 20));
+        let session = Session { id: store.session_id(&tenant, Some(b"s"), None), agent: "a".into(), named: true };
+        let ticket = Ticket::default();
+        ticket.set(Place { tenant, session: session.clone(), dialect: Dialect::Chat, tip: ([1; 32], 1) }).unwrap();
+        let mut listener = journal.listen(ticket, Dialect::Chat, &budget);
+        let event = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+        for number in 0..40 {
+            listener.see(event(&format!("{number} {}", "x".repeat(10_000))).as_bytes());
+            assert!(budget.used() <= 2 * RAW_BYTES + 41 * 10_100, "{}", budget.used());
+        }
+        listener.see(b"data: [DONE]\n\n");
+        listener.finish();
+        journal.flush().await;
+        store.flush_log().await;
+        let page = HistoryPage { last: 10, before: None, tip: None };
+        let logged = store.any_history(session.id, page).await.unwrap().unwrap();
+        let text = (0..40).map(|number| format!("{number} {}", "x".repeat(10_000))).collect::<String>();
+        assert_eq!(logged.iter().map(crate::store::log::Logged::text).collect::<Vec<_>>(), [text]);
+        assert_eq!((store.dropped_messages(), budget.used()), (0, 0));
+    }
+}
