@@ -261,6 +261,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::store::log::Unfound;
     use crate::store::secret::InstallationSecret;
     use crate::wire::{Dialect, Role};
 
@@ -273,7 +274,7 @@ mod tests {
         let scribe = Scribe { shared, reader, writer }.run(given);
         let json = r#"{"role":"user","content":"said"}"#.into();
         let (digest, role) = ([1; 32], Role::User);
-        let message = Message { digest, parent: None, number: 1, role, tokens: None, json, unfound: false };
+        let message = Message { digest, parent: None, number: 1, role, tokens: None, json, unfound: Unfound::Nothing };
         let (session, agent, messages) = (SessionId([1; 16]), "agent".into(), vec![message]);
         let batch = LogBatch { session, agent, dialect: Dialect::Chat, kind: Kind::Sent, messages };
         let before = Instant::now();

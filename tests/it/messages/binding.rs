@@ -182,26 +182,3 @@ async fn a_refused_option_gives_way_to_the_full_fold_though_the_original_is_too_
     assert!(!sent.contains("\"signature\"") && !sent.contains("block_binding"), "{sent}");
     assert!(asked.await.unwrap().contains("x-compactproxy-action: folded"));
 }
-
-/// A second attempt may be what shows it: the next ones do not carry the option again.
-#[tokio::test]
-async fn an_option_that_is_refused_of_a_second_attempt_is_not_sent_again() {
-    let sections = "[compaction]\n[anthropic]\nprefix_mismatch = \"drop_block\"\n\
-                    [[window]]\nmodel = \"claude*\"\ninput = 30000\n";
-    let (listener, proxy) = served(sections).await;
-    let error = |message: &str| {
-        let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": message } });
-        reply("400 Bad", "application/json", &error.to_string())
-    };
-    let long = error("prompt is too long: 12000 tokens > 8000 maximum");
-    let refusal = error("thinking.adaptive.block_binding: Extra inputs are not permitted");
-    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(8, 1_200)).to_string());
-    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
-    assert!(answered(&listener, &refusal).await.1.contains("block_binding"));
-    assert!(asked.await.unwrap().contains("prompt is too long"));
-    let asked = ask(proxy.proxy_addr, "/v1/messages", body(&loop_of(9, 1_200)).to_string());
-    assert!(!answered(&listener, &long).await.1.contains("block_binding"));
-    let (_, sent) = answered(&listener, &done()).await;
-    assert!(!sent.contains("block_binding") && !sent.contains("\"signature\""), "{sent}");
-    assert!(asked.await.unwrap().contains("recovered"));
-}

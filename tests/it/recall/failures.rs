@@ -41,7 +41,7 @@ async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
 #[tokio::test]
 async fn an_answer_in_an_unknown_coding_is_asked_for_again_without_tools() {
     for cell in cells() {
-        let unreadable = |_: &ModelRequest| Reply::Raw {
+        let unreadable = move |_: &ModelRequest| Reply::Raw {
             status: 200,
             headers: vec![
                 ("content-type", if cell.stream { "text/event-stream" } else { "application/json" }.to_owned()),
