@@ -110,7 +110,7 @@ impl Rounds {
             if self.answer.is_stuck() {
                 return Err(End::Fault(too_long()));
             }
-            if self.answer.hides() && reading.is_over() {
+            if self.answer.hides() && self.answer.is_between_events() && reading.is_over() {
                 break;
             }
             // An answer that long has no end that is worth waiting for.

@@ -137,6 +137,11 @@ impl Answer {
         self.state == State::Stuck
     }
 
+    /// Whether the stream of the current round stands between two events.
+    pub fn is_between_events(&self) -> bool {
+        self.cutter.held() == 0
+    }
+
     /// Whether the client does not see all of it.
     pub fn hides(&self) -> bool {
         each!(&self.splicer, it => it.hides())

@@ -94,7 +94,7 @@ async fn a_rate_limit_of_a_later_round_is_relayed() {
         let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("limited")).await;
         match cell.stream {
             // Its head has gone out.
-            true => assert_eq!(cell.dialect.told_error(&answer), "slow down", "{cell:?}"),
+            true => assert!(cell.dialect.told_error(&answer).contains("slow down"), "{cell:?}"),
             false => assert!(answer.status == 429 && answer.text().contains("slow down"), "{answer:?}"),
         }
         assert!(!answer.text().contains("read_evicted"));

@@ -23,19 +23,16 @@ impl Splicer {
     }
 }
 
-/// An input that is one string becomes an array; one that is missing stands behind the id.
+/// An input that is one string becomes an array.
 pub(in super::super) fn continued(conversation: &Conversation<'_>, alias: &Alias) -> Option<Vec<Edit>> {
     let member = |name: &str| {
         let found = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == name);
         found.map(|(_, span)| span.clone())
     };
-    let (mut id, mut edits) = (quoted(&alias.id), Vec::new());
-    match member("input").filter(|_| !alias.results.is_empty()) {
-        Some(input) => edits.push(led(conversation.body, input, &alias.results)?),
-        None if alias.results.is_empty() => {}
-        None => id += &format!(r#","input":[{}]"#, alias.results),
+    let mut edits = vec![Edit { span: member(PREVIOUS)?, with: quoted(&alias.id).into() }];
+    if !alias.results.is_empty() {
+        edits.push(led(conversation.body, member("input")?, &alias.results)?);
     }
-    edits.push(Edit { span: member(PREVIOUS)?, with: id.into() });
     edits.sort_by_key(|edit| edit.span.start);
     Some(edits)
 }
@@ -54,7 +51,6 @@ fn led(body: &[u8], input: std::ops::Range<usize>, items: &str) -> Option<Edit> 
             let with = [b"[", items, br#",{"role":"user","content":"#, said, b"}]"].concat();
             Some(Edit { span: input, with: with.into() })
         }
-        b'n' => Some(Edit { span: input, with: [b"[", items, b"]"].concat().into() }),
         _ => None,
     }
 }
