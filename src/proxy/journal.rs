@@ -399,7 +399,7 @@ mod tests {
         listener.finish();
         journal.flush().await;
         store.flush_log().await;
-        let page = HistoryPage { last: 10, before: None, tip: None };
+        let page = HistoryPage { last: 10, before: None, tip: None, agent: None };
         let logged = store.any_history(session.id, page).await.unwrap().unwrap();
         let text = (0..40).map(|number| format!("{number} {}", "x".repeat(10_000))).collect::<String>();
         assert_eq!(logged.iter().map(crate::store::log::Logged::text).collect::<Vec<_>>(), [text]);
