@@ -105,7 +105,7 @@ async fn played(turn: &Turn, stream: bool) {
     let sent = attempts(&provider);
     assert_eq!((sent.len(), &sent[calls + 1].json()), (calls + 2, &last));
     let seen: String = sent[..=calls].iter().map(|exchange| String::from_utf8_lossy(&exchange.body)).collect();
-    assert_eq!(seen.contains(NEEDLE) || !turn.told, true, "{seen}");
+    assert!(seen.contains(NEEDLE) || !turn.told, "{seen}");
     // Another tenant's client that says the same id has nothing of it.
     let stolen = cell.dialect.ask(proxy.proxy_addr, "other", &next).await;
     let other = attempts(&provider).pop().unwrap();

@@ -50,12 +50,12 @@ struct Stand {
 }
 
 impl Stand {
-    async fn new(dialect: &'static dyn Dialect) -> Self {
+    async fn new(dialect: &'static dyn Dialect, scope: &str) -> Self {
         let model = Model::default();
         let provider = Provider::start(model.settings()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let store = open(&format!("sqlite://{}", folder.path().join("state.db").display()));
-        let sections = sections("inject = \"always\"\n[sessions]\n[memory]\n");
+        let sections = sections(&format!("inject = \"always\"\nscope = \"{scope}\"\n[sessions]\n[memory]\n"));
         let proxy = Proxy::new(parsed(&provider.base_url(), &sections), Some(Arc::clone(&store))).unwrap();
         let running = Served::of(Arc::clone(&proxy));
         Self { _folder: folder, _provider: provider, model, store, proxy, running, dialect }
@@ -106,7 +106,7 @@ fn calls(session: &str) -> Vec<(&'static str, Value)> {
 #[tokio::test]
 async fn sessions_that_clients_name_are_out_of_each_others_reach() {
     for dialect in ALL {
-        let stand = Stand::new(dialect).await;
+        let stand = Stand::new(dialect, "session").await;
         let named = |name: &'static str| [("x-compactproxy-session", name)];
         let (one, two) = (named("one"), named("two"));
         stand.say(("k", &one), &[], "The heron nests at 4711.").await;
@@ -121,11 +121,23 @@ async fn sessions_that_clients_name_are_out_of_each_others_reach() {
     }
 }
 
+/// So the tests here can fail: where the operator allows it, the same questions find the others' words.
+#[tokio::test]
+async fn a_wider_scope_finds_what_others_said() {
+    let stand = Stand::new(CHAT, "tenant").await;
+    let (one, two) = ([("x-compactproxy-session", "one")], [("x-compactproxy-session", "two")]);
+    stand.say(("k", &one), &[], "The heron nests at 4711.").await;
+    let others = stand.store.all_sessions().await.unwrap()[0].id.to_string();
+    let told = stand.ask(("k", &two), &[], &calls(&others)[..4]).await;
+    let found: Vec<bool> = told.iter().map(|told| told.contains("4711")).collect();
+    assert_eq!(found, [true; 4], "{told:?}");
+}
+
 /// One key, no names, the same first words: two end users of one service.
 #[tokio::test]
 async fn conversations_that_begin_alike_are_out_of_each_others_reach() {
     for dialect in ALL {
-        let stand = Stand::new(dialect).await;
+        let stand = Stand::new(dialect, "session").await;
         let begun = stand.say(("k", &[]), &[], "Hello.").await;
         stand.say(("k", &[]), &begun, "The heron nests at 4711.").await;
         let session = stand.store.all_sessions().await.unwrap()[0].id.to_string();
@@ -142,7 +154,7 @@ async fn conversations_that_begin_alike_are_out_of_each_others_reach() {
 #[tokio::test]
 async fn memory_is_that_of_tenant_and_agent() {
     for dialect in ALL {
-        let stand = Stand::new(dialect).await;
+        let stand = Stand::new(dialect, "session").await;
         let agent = |name: &'static str| [("x-compactproxy-agent", name)];
         let (one, two) = (agent("one"), agent("two"));
         let note = ("memory_save", json!({"content": "The heron nests at 4711."}));
