@@ -201,7 +201,7 @@ mod tests {
         let text = format!("### user\n{}\n\n### model\nshort", "部".repeat(3_000));
         assert_eq!(piece(&text, 4_000).chars().count(), 2_000);
         assert_eq!(piece(&text, 0).chars().count(), LEAST_PIECE);
-        assert_eq!(piece(&text, 6_040), &text[..text.find("\n\n").unwrap()]);
+        assert_eq!(piece(&text, 6_040), text.split("\n\n").next().unwrap());
         assert_eq!(piece(&text, u64::MAX), text);
     }
 
