@@ -273,9 +273,18 @@ mod tests {
         let (give, given) = mpsc::channel(1);
         let scribe = Scribe { shared, reader, writer }.run(given);
         let json = r#"{"role":"user","content":"said"}"#.into();
-        let (digest, role) = ([1; 32], Role::User);
-        let message = Message { digest, parent: None, number: 1, role, tokens: None, json, unfound: Unfound::Nothing };
-        let (session, agent, messages) = (SessionId([1; 16]), "agent".into(), vec![message]);
+        let message = Message {
+            digest: [1; 32],
+            parent: None,
+            number: 1,
+            role: Role::User,
+            tokens: None,
+            json,
+            unfound: Unfound::Nothing,
+        };
+        // So many that it is worth asking.
+        let messages = vec![message; JOINED_MESSAGES + 1];
+        let (session, agent) = (SessionId([1; 16]), "agent".into());
         let batch = LogBatch { session, agent, dialect: Dialect::Chat, kind: Kind::Sent, messages };
         let before = Instant::now();
         let asked = async {

@@ -393,7 +393,9 @@ fn rare(session: &mut Session, steps: &[Step]) {
 /// A summary that was activated by plan brings the estimate down to its target.
 fn deep(turn: &Turn, trigger: u64) {
     let summarized = turn.proposal.actions.summarized || matches!(turn.proposal.summary, Need::Now { .. });
-    if !summarized || !turn.stored || turn.recovery.is_some() {
+    // What would not make the body smaller is not laid over it.
+    let activated = turn.known.active != turn.before.active;
+    if !summarized || !activated || !turn.stored || turn.recovery.is_some() {
         return;
     }
     let raw = laws::read(&turn.raw);
