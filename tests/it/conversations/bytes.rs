@@ -131,7 +131,9 @@ fn is_compaction(message: &Value) -> bool {
 fn is_own(form: Form, message: &str) -> bool {
     let message = parsed(message);
     let said = message.get("content").cloned().unwrap_or_default();
-    let parts = said.as_array().map_or(1, Vec::len);
+    // The pictures of what is asked stay with it.
+    let is_text = |part: &&Value| !["image_url", "input_image"].contains(&kind(part));
+    let parts = said.as_array().map_or(1, |parts| parts.iter().filter(is_text).count());
     // Blocks that change the tools go along with a head of Messages.
     let alone = said.is_string() || parts == 1 || form == Form::Messages;
     role(&message) == "user" && alone

@@ -1,6 +1,7 @@
 //! One conversation turn by turn, and what is to be said of it.
 
 use bytes::Bytes;
+use compactproxy::demo::request::kind;
 use memchr::memmem;
 use serde_json::Value;
 
@@ -136,6 +137,9 @@ fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&
     // Recovery goes by the window that the error tells, not by the trigger.
     let target = stage.budget().target().unwrap();
     let target = if answered.did("recovered") { target.max(stage.window / 2) } else { target };
+    // What has to stay before the head, however much it is, at three bytes a token.
+    let stays = sent.head().map_or(0, |head| sent.messages[..head].iter().map(String::len).sum::<usize>() / 3);
+    let target = target + stays as u64;
     if after >= before {
         report.fault(turn, format!("{before} became {after}"));
     }
@@ -151,7 +155,9 @@ fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&
 /// How many answers of the model stand in `items`; in Responses one has several items.
 fn turns(form: Form, items: &[String]) -> usize {
     let by_model: Vec<bool> = items.iter().map(|item| form.by_model(&parsed(item))).collect();
-    let goes_on = |k: usize| form == Form::Responses && k > 0 && by_model[k - 1];
+    // What nobody knows stays with both its neighbours (P9): it parts no turns.
+    let unknown = |k: usize| kind(&parsed(&items[k])).ends_with("_note");
+    let goes_on = |k: usize| form == Form::Responses && k > 0 && (by_model[k - 1] || unknown(k - 1));
     (0..items.len()).filter(|k| by_model[*k] && !goes_on(*k)).count()
 }
 

@@ -113,11 +113,11 @@ async fn sessions_that_clients_name_are_out_of_each_others_reach() {
         let others = stand.store.all_sessions().await.unwrap()[0].id.to_string();
         let mine = stand.say(("k", &two), &[], "The heron nests at 0815.").await;
         let told = stand.ask(("k", &two), &mine, &calls(&others)[..4]).await;
-        assert!(told.iter().all(|told| !told.contains("4711")), "{dialect:?} {told:?}");
-        assert!(told[0].contains("0815"), "{told:?}");
+        assert!(told.iter().all(|told| !told.contains("at 4711")), "{dialect:?} {told:?}");
+        assert!(told[0].contains("at 0815"), "{told:?}");
         assert!(told[2].contains("1 session,") && told[3].contains("no session"), "{told:?}");
         let told = stand.ask(("k", &two), &mine, &calls(&others)[4..]).await;
-        assert!(told[0].contains("0815") && !told[0].contains("4711"), "{told:?}");
+        assert!(told[0].contains("at 0815") && !told[0].contains("at 4711"), "{told:?}");
     }
 }
 
@@ -129,7 +129,7 @@ async fn a_wider_scope_finds_what_others_said() {
     stand.say(("k", &one), &[], "The heron nests at 4711.").await;
     let others = stand.store.all_sessions().await.unwrap()[0].id.to_string();
     let told = stand.ask(("k", &two), &[], &calls(&others)[..4]).await;
-    let found: Vec<bool> = told.iter().map(|told| told.contains("4711")).collect();
+    let found: Vec<bool> = told.iter().map(|told| told.contains("at 4711")).collect();
     assert_eq!(found, [true; 4], "{told:?}");
 }
 
@@ -145,8 +145,8 @@ async fn conversations_that_begin_alike_are_out_of_each_others_reach() {
         assert_eq!(stand.store.all_sessions().await.unwrap().len(), 1, "only their messages tell them apart");
         for calls in calls(&session).chunks(4) {
             let told = stand.ask(("k", &[]), &mine, calls).await;
-            assert!(told.iter().all(|told| !told.contains("4711")), "{dialect:?} {told:?}");
-            assert!(told[0].contains("0815"), "{told:?}");
+            assert!(told.iter().all(|told| !told.contains("at 4711")), "{dialect:?} {told:?}");
+            assert!(told[0].contains("at 0815"), "{told:?}");
         }
     }
 }
@@ -163,7 +163,7 @@ async fn memory_is_that_of_tenant_and_agent() {
         for (key, headers, finds) in [("k", &one, true), ("k", &two, false), ("other", &one, false)] {
             let begun = stand.say((key, headers), &[], &format!("Another matter, {key}.")).await;
             let told = stand.ask((key, headers), &begun, std::slice::from_ref(&search)).await;
-            assert_eq!(told[0].contains("4711"), finds, "{dialect:?} {key} {headers:?} {told:?}");
+            assert_eq!(told[0].contains("at 4711"), finds, "{dialect:?} {key} {headers:?} {told:?}");
         }
     }
 }
