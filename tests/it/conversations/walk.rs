@@ -157,7 +157,7 @@ fn turns(form: Form, items: &[String]) -> usize {
     let by_model: Vec<bool> = items.iter().map(|item| form.by_model(&parsed(item))).collect();
     // What nobody knows stays with both its neighbours (P9): it parts no turns.
     let unknown = |k: usize| kind(&parsed(&items[k])).ends_with("_note");
-    let goes_on = |k: usize| form == Form::Responses && k > 0 && (by_model[k - 1] || unknown(k - 1));
+    let goes_on = |k: usize| form != Form::Chat && k > 0 && (by_model[k - 1] || unknown(k - 1));
     (0..items.len()).filter(|k| by_model[*k] && !goes_on(*k)).count()
 }
 
