@@ -14,7 +14,7 @@ pub struct Actions {
 }
 
 impl Actions {
-    /// The names of DESIGN §5, in its order.
+    /// The names in `x-compactproxy-action`, in the order in which they stand there.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [
             (self.evicted, "evicted"),

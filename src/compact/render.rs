@@ -84,7 +84,7 @@ struct Place {
     folded: Vec<Edit>,
 }
 
-/// The summary's message in place of the first items (INVARIANTS "safe shape"): folded into a user
+/// The summary's message in place of the first items: folded into a user
 /// message that follows within the covered history, else a user message of its own. What follows
 /// beyond the covered history does not decide: it may not be there yet. What memory said is in none of the items that
 /// the head replaces, and goes before it.

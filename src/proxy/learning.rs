@@ -17,7 +17,7 @@ use crate::store::{LearnedWindow, Tenant, WindowKey};
 use crate::wire::usage::{self, Observed, Usage};
 use crate::wire::{Dialect, Sight};
 
-/// Smallest and largest window that is believed, in tokens (INVARIANTS §4.6).
+/// Smallest and largest window that is believed, in tokens.
 const TEACHABLE: std::ops::RangeInclusive<u64> = 1_024..=20_000_000;
 
 /// The observer of an answer to a model call, if there is something to learn from it.

@@ -156,7 +156,7 @@ pub struct Facts {
     pub signed: Vec<Range<usize>>,
     /// Length of the item in bytes without the media's.
     pub text_bytes: usize,
-    /// BLAKE3 of the canonical form (see DESIGN: ignores `cache_control`, key order, absent ≡ null,
+    /// BLAKE3 of the canonical form (it ignores `cache_control`, key order, absent ≡ null,
     /// a string ≡ one text part).
     pub canonical: Digest,
     /// Input tokens of the item as it stands, once counted (`compact::tokens`), uncalibrated.

@@ -1,5 +1,5 @@
 //! Classification of provider errors: is the prompt too long, does only the output not fit, or is
-//! it something else (INVARIANTS §4)? The body is decoded first (`decode`), its sentences are
+//! it something else? The body is decoded first (`decode`), its sentences are
 //! matched against families of wordings (`phrases`), and where they hold numbers the numbers
 //! decide (`numbers`), because several providers use budget wording for plain overflows.
 
@@ -16,7 +16,7 @@ use phrases::Signal;
 /// How much of an error body is examined, in bytes: some providers echo the request (P5).
 pub const EXAMINED_BYTES: usize = 256 * 1024;
 
-/// Smallest and largest token limit that an error text can teach (INVARIANTS §4.6).
+/// Smallest and largest token limit that an error text can teach.
 const TEACHABLE: std::ops::RangeInclusive<u64> = 1_024..=20_000_000;
 
 /// What a provider's answer says about the size of the request.
@@ -171,7 +171,7 @@ fn judge(saying: &Saying, status: u16) -> Verdict {
     }
 }
 
-/// Compares the numbers (INVARIANTS §4.3); `reading` comes from a text that speaks of size.
+/// Compares the numbers; `reading` comes from a text that speaks of size.
 fn weigh(text: &str, reading: &Reading, status: u16) -> Verdict {
     let mut sizes = Sizes {
         input: reading.input(),

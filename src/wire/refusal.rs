@@ -1,5 +1,5 @@
 //! Refusals of a body's form that come as a server's own failure: local servers answer 500 where a chat template
-//! will not render the messages (INVARIANTS D2 to D5).
+//! will not render the messages (D2 to D5).
 
 use std::sync::LazyLock;
 

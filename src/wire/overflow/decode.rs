@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Strings that hold JSON are decoded at most this deep (INVARIANTS §4.1).
+/// Strings that hold JSON are decoded at most this deep.
 const MAX_REDECODES: usize = 4;
 /// Nesting of objects and arrays that is followed.
 const MAX_NESTING: usize = 12;
@@ -263,7 +263,7 @@ fn code(value: &Value) -> Option<String> {
     value.as_str().filter(|code| code.len() <= 128).map(str::to_ascii_lowercase)
 }
 
-/// A status inside the body that is never an overflow (INVARIANTS §4.2).
+/// A status inside the body that is never an overflow.
 fn is_foreign_status(value: &Value) -> bool {
     let status = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     matches!(status, Some(401 | 402 | 403 | 429 | 529))
@@ -315,7 +315,7 @@ fn choice_errors(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     choices.filter_map(|choice| choice.get("error")).filter(|error| error.is_object())
 }
 
-/// A success without any output because the prompt filled the window (INVARIANTS §4.8). The inner
+/// A success without any output because the prompt filled the window. The inner
 /// value is the window where the usage shows it.
 fn silent_overflow(value: &Value) -> Option<Option<u64>> {
     let choice = value.pointer("/choices/0")?;

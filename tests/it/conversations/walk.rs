@@ -115,7 +115,7 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
     }
 }
 
-/// INVARIANTS §6.10: output limits are as they were or lower, none is added, and none is lower than the model needs for
+/// Output limits are as they were or lower, none is added, and none is lower than the model needs for
 /// what it thinks or than clients go on with (A26).
 pub fn output_limits(body: &[u8], sent: &[u8]) -> Result<(), String> {
     let (body, sent): (Value, Value) = (serde_json::from_slice(body).unwrap(), serde_json::from_slice(sent).unwrap());

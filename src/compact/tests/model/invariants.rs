@@ -1,4 +1,4 @@
-//! The assertions of INVARIANTS §6 that are neither laws of the proxy's own nor rules of a provider.
+//! What must hold of every body that is neither a law of the proxy's own nor a rule of a provider.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //! ([`chat`], [`items`], [`blocks`]). Random histories, restarts, lost writes, forks, other configurations, other
 //! providers; and what must hold of every turn.
 //!
-//! Where each assertion of the list in INVARIANTS §6 is made, of what is sent for every request:
+//! What must hold of every body that is sent, and where it is asserted:
 //!
 //! 1. call ids and result ids: [`invariants::paired`], and the pairing rules of [`judge`] (C1, C2, R1, R2, A1, A2, A4);
 //! 2. Chat's order of roles: [`invariants::in_order`], and the profiles of [`judge`] (D1–D12); the last message:
