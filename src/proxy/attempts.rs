@@ -13,10 +13,11 @@ use super::intake::Intake;
 use super::legible::Legible;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
+use super::tenant::Proof;
 use super::work::Work;
 use crate::telemetry::metrics::FailOpen;
-use crate::wire::Errand;
 use crate::wire::overflow::Verdict;
+use crate::wire::{Digest, Errand};
 
 /// What both attempts are made of.
 struct Call<'c> {
@@ -102,12 +103,21 @@ impl Exchange<'_> {
     async fn with_rows(&self, call: &Call<'_>, (work, again): (&mut Work, Work), first: Held) -> Held {
         match self.try_once(call.parts, call.intake, &again).await {
             Ok((Step::Hold | Step::Release, held)) if held.answer.status().is_success() => {
+                // Its success is the proof. What was new in it and went whole is bound as well.
+                if let Ok(conversation) = again.origin.read() {
+                    let chain: Vec<Digest> = conversation.chain().copied().collect();
+                    call.compactor.remember_whole(&again.origin.tenant, (&conversation, &chain), &again.known);
+                }
                 let before = std::mem::replace(work, again);
                 (work.recorder, work.ticket) = (before.recorder, before.ticket);
                 held
             }
-            // It says nothing of the request.
-            Ok((_, held)) if matches!(held.answer.status().as_u16(), 429 | 500..) => held,
+            // It says nothing of the request. But who has no more than a claim sees nothing of what was read for it.
+            Ok((_, held))
+                if work.origin.proof == Proof::Known && matches!(held.answer.status().as_u16(), 429 | 500..) =>
+            {
+                held
+            }
             _ => first,
         }
     }

@@ -1,5 +1,6 @@
 //! Chains of responses that the proxy has seen whole: what each request added to the history that its provider
-//! holds. In memory only: losing it costs no more than that such a request's overflow passes as it is.
+//! holds. In memory only: losing it costs no more than that such a request's overflow passes as it is, its results go by
+//! no tool's name, and the log begins another conversation.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

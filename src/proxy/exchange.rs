@@ -138,7 +138,7 @@ impl Exchange<'_> {
         };
         record.stage(Stage::Plan);
         let held = Box::pin(self.attempts(&parts, &intake, &mut work)).await?;
-        let held = Box::pin(self.readable((&parts, &intake), &mut work, held)).await?;
+        let held = Box::pin(self.readable((&parts, &intake), &mut work, held)).await;
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());

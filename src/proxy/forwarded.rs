@@ -6,7 +6,7 @@ use super::origin::Incoming;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::{Known, evict};
-use crate::store::Lasting;
+use crate::store::{Lasting, Tenant};
 use crate::wire::{Conversation, Digest, Errand};
 
 impl Compactor {
@@ -38,7 +38,16 @@ impl Compactor {
         if identity.proof == Proof::Claimed {
             return;
         }
-        let tenant = &identity.tenant;
+        self.remember_whole(&identity.tenant, (conversation, chain), known);
+    }
+
+    /// The same for a tenant that is proved.
+    pub(super) fn remember_whole(
+        &self,
+        tenant: &Tenant,
+        (conversation, chain): (&Conversation<'_>, &[Digest]),
+        known: &Known,
+    ) {
         for upto in evict::went_whole(conversation, known).filter_map(|item| chain.get(..=item)) {
             self.store.remember_forwarded(tenant, upto, Lasting::Yes);
         }

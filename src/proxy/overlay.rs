@@ -19,7 +19,7 @@ use super::origin::{Incoming, Readers, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
-use crate::compact::binding::leaves_none;
+use crate::compact::binding::{is_signed, leaves_none};
 use crate::compact::client_compaction;
 use crate::compact::exclusions::OWN_PREFIX;
 use crate::compact::plan::Proposal;
@@ -210,7 +210,7 @@ impl Compactor {
         if overlaid.incomplete || !may(&offers.offered) || self.store.health() != Health::Up {
             return;
         }
-        overlaid.bound = conversation.items.iter().any(|item| !item.facts.signed.is_empty());
+        overlaid.bound = is_signed(conversation);
         if overlaid.bound || offers.inject == Inject::Auto {
             overlaid.candidate = Some(offers.offered);
             return;

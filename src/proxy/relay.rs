@@ -307,8 +307,8 @@ pub(super) struct Last {
     concludes: bool,
 }
 
-/// Types of the events with which a stream of Responses ends, behind the quote they begin with. In a text
-/// the quotes would be escaped.
+/// Types of the events with which a stream of Responses ends, behind the quote they begin with. In a text the quotes
+/// would be escaped; a tool of the client's, which the first events repeat, may name them where no type stands.
 const CONCLUSIONS: [&[u8]; 3] = [b"response.completed\"", b"response.incomplete\"", b"response.failed\""];
 
 impl Last {
@@ -344,9 +344,15 @@ impl Last {
 fn concludes(data: &[u8]) -> bool {
     static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"response."));
     TYPE.find_iter(data).any(|at| {
-        let rest = data.get(at + 1..).unwrap_or_default();
-        CONCLUSIONS.iter().any(|conclusion| rest.starts_with(conclusion))
+        let (before, rest) = data.split_at(at + 1);
+        let is_type = before.strip_suffix(b"\"").is_some_and(ends_with_type);
+        is_type && CONCLUSIONS.iter().any(|conclusion| rest.starts_with(conclusion))
     })
+}
+
+fn ends_with_type(before: &[u8]) -> bool {
+    let key = before.trim_ascii_end().strip_suffix(b":");
+    key.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"type\""))
 }
 
 #[cfg(test)]

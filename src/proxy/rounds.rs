@@ -91,23 +91,23 @@ enum End {
 
 impl Exchange<'_> {
     /// An answer in a coding that cannot be read, in which the model may call the proxy's tools: nothing can be hidden
-    /// there. No tools for this conversation any more, and the same call again without them.
-    pub(super) async fn readable(
-        &self,
-        (parts, intake): (&Parts, &Intake),
-        work: &mut Box<Work>,
-        held: Held,
-    ) -> Result<Held, Fault> {
+    /// there. No tools for this conversation any more, and the same call again without them; should that come to
+    /// nothing, the answer goes out as it is.
+    pub(super) async fn readable(&self, (parts, intake): (&Parts, &Intake), work: &mut Box<Work>, held: Held) -> Held {
         let compactor = self.shard.proxy.compactor.as_ref();
         let may_call = work.offered().is_some() && held.answer.status().is_success();
         let Some(compactor) = compactor.filter(|_| may_call && Encoding::of(held.answer.headers()).is_none()) else {
-            return Ok(held);
+            return held;
         };
         compactor.give_up_overlay(work);
-        let Some(again) = self.work_again(parts, intake, Tools::Without).await else { return Ok(held) };
-        drop(held);
-        *work = again;
-        self.attempts(parts, intake, work).await
+        let Some(mut again) = self.work_again(parts, intake, Tools::Without).await else { return held };
+        match self.attempts(parts, intake, &mut again).await {
+            Ok(answer) if answer.answer.status().is_success() => {
+                *work = again;
+                answer
+            }
+            _ => held,
+        }
     }
 
     /// Takes over an answer in which the model may call the proxy's tools. `None`: it cannot.
@@ -119,6 +119,7 @@ impl Exchange<'_> {
         }
         let settings = work.origin.strategies.tools.as_ref()?;
         let form = form(held.answer.headers())?;
+        Encoding::of(held.answer.headers())?;
         let reading = self.shard.proxy.reading.as_ref()?;
         let (tenant, root) = (work.origin.tenant, work.origin.root);
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));

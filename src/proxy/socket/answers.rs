@@ -13,6 +13,7 @@ use super::super::second::Attempt;
 use super::super::work::Work;
 use super::Socket;
 use super::turn::{Answering, HEAD_BYTES, Sent, Step, Turn, begins_last};
+use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
 impl Socket {
@@ -57,7 +58,10 @@ impl Socket {
         match sent.attempt {
             Attempt::First => {}
             Attempt::Shorter => self.shard.proxy.metrics.recovery_ended("recovered"),
-            Attempt::Original => self.quarantine(&sent),
+            Attempt::Original => {
+                self.shard.proxy.metrics.failed_open(FailOpen::Refused);
+                self.quarantine(&sent);
+            }
         }
         if let Some(record) = &mut self.record {
             record.status = StatusCode::OK.as_u16();
@@ -156,8 +160,11 @@ impl Socket {
     pub(super) fn passed_unread(&mut self, bytes: &[u8]) {
         let Turn::Answering(answering) = &mut self.turn else { return };
         let room = HEAD_BYTES.saturating_sub(answering.begun.len());
+        // A message may pass in many pieces, and ends one answer.
+        let counted = begins_last(&answering.begun);
         answering.begun.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
         match begins_last(&answering.begun) {
+            true if counted => {}
             true => self.ended(Ending::Failed),
             false => answering.unread |= answering.begun.len() == HEAD_BYTES,
         }

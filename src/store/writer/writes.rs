@@ -144,7 +144,9 @@ impl Writer {
             }
             Err(error) => {
                 // Some of it may be gone all the same.
-                self.shared.log.forget();
+                if !is_busy(&error) {
+                    self.shared.log.forget();
+                }
                 self.failed(&error).await;
                 Due::Nothing
             }

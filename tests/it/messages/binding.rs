@@ -131,8 +131,8 @@ async fn a_new_token_does_not_end_a_session_whose_thinking_is_bound() {
     assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
     let stub = serde_json::from_str::<Value>(&evicted).unwrap()["messages"][2].take();
 
-    let mut later = loop_of(2, 3_000);
-    later[4]["content"][0]["content"] = json!("short");
+    // Its new result is long as well: the answer's thinking is bound to it as it goes out.
+    let later = loop_of(2, 3_000);
     let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages.3.content.0: Invalid `signature` in `thinking` block: bound to a different conversation"}}"#;
     let refusal = reply("400 Bad", "application/json", refusal);
     let asked = send(2, &later);
