@@ -78,7 +78,7 @@ async fn recorded_messages_go_on_in_small_windows() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn self_written_conversations_go_on_in_small_windows() {
-    for (form, least) in [(Form::Chat, 11), (Form::Responses, 9), (Form::Messages, 10)] {
+    for (form, least) in [(Form::Chat, 11), (Form::Responses, 10), (Form::Messages, 10)] {
         walk_all(Document::fixtures(form), least).await;
     }
 }

@@ -196,8 +196,8 @@ async fn survives(report: &mut Report, stage: &mut Stage, body: &Bytes) {
     let again = stage.send(body).await;
     stage.restart().await;
     let after = stage.send(body).await;
-    for (what, other) in [("a retry", &again), ("a restart", &after)] {
-        if !other.activated() && other.sent() != before.sent() {
+    for (what, [earlier, other]) in [("a retry", [&before, &again]), ("a restart", [&again, &after])] {
+        if !other.activated() && other.sent() != earlier.sent() {
             report.fault(report.turns, format!("{what} changed the bytes"));
         }
     }

@@ -10,7 +10,7 @@ use crate::conversations::form::Form;
 const PICTURE: &str = "data:image/png;base64,iVBORw0KGgo=";
 
 pub fn all() -> Vec<Document> {
-    vec![shells(), screens(), found_tools(), approvals(), hosted(), unknown(), programs()]
+    vec![shells(), screens(), found_tools(), approvals(), hosted(), unknown(), compacted(), programs()]
 }
 
 fn draft(name: &str) -> Draft {
@@ -143,6 +143,23 @@ fn unknown() -> Document {
         draft.user(&format!("Next is {n}."));
     });
     draft.done()
+}
+
+/// The provider has compacted the beginning.
+fn compacted() -> Document {
+    let turn = |draft: &mut Draft, n: usize, bytes: usize| {
+        let id = format!("c{n}");
+        draft.all([
+            reasoning(n),
+            json!({"type": "function_call", "call_id": id, "name": "read_file", "arguments": "{}"}),
+            json!({"type": "function_call_output", "call_id": id, "output": log(n, bytes)}),
+        ]);
+    };
+    let mut draft = draft("a compaction").repeat(3, |draft, n| turn(draft, n, 300));
+    draft.push(json!({"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAABc".repeat(60)}));
+    draft.push(says(900, "final_answer", "It is compacted.".into()));
+    draft.user("Go on. Never touch the lock file.");
+    draft.repeat(22, |draft, n| turn(draft, n + 100, 4_000)).done()
 }
 
 /// Programs, and custom tools whose output is a list with pictures in it.
