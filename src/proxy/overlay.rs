@@ -294,8 +294,8 @@ impl Compactor {
         }
         let batch = Batch { root, overlays: rows, ..Batch::default() };
         if let Err(error) = self.store.commit(&tenant, batch.clone()).await {
-            tracing::warn!(%error, "what the client did not see of an answer is kept in memory alone");
-            self.store.hold_in_memory(&tenant, &batch);
+            tracing::warn!(%error, "what the client did not see of an answer is written later");
+            self.store.keep(&tenant, batch).await;
         }
     }
 }

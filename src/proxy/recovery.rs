@@ -164,7 +164,7 @@ impl Compactor {
         }
     }
 
-    /// Activates what recovery found: in the store, or in memory where that fails (L5).
+    /// Activates what recovery found: in the store, or in memory and later there where that fails (L5).
     async fn activate_rung(&self, work: &mut Work, rung: &Rung) -> Option<Known> {
         let origin = Arc::clone(&work.origin);
         let conversation = origin.read().ok()?;
@@ -179,7 +179,7 @@ impl Compactor {
         batch.overlays.extend(offer.clone());
         // The texts name the tool already, so that it comes in either case.
         if self.commit(&origin, batch.clone()).await.is_err() {
-            self.store.hold_in_memory(&origin.tenant, &batch);
+            self.store.keep(&origin.tenant, batch).await;
         }
         if let Some(offer) = offer {
             self.begun(work, &offer).await;

@@ -132,10 +132,7 @@ pub(super) fn prepare(batch: &Batch) -> Option<Packed> {
 
 impl Packed {
     pub(super) fn weight(&self) -> Weight {
-        let texts: usize = self.texts.iter().map(|(.., body)| body.len()).sum();
-        let rows: usize = self.evictions.iter().map(|(_, body)| body.len()).sum();
-        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.body.len());
-        if texts + rows + checkpoint >= LARGE { Weight::Heavy } else { Weight::Light }
+        if self.bytes() >= LARGE { Weight::Heavy } else { Weight::Light }
     }
 
     /// The texts by statements: a statement costs more than a row, and between two of them the caller may give up.
@@ -148,6 +145,24 @@ impl Packed {
             fits
         };
         self.texts.chunk_by(together).flat_map(|some| some.chunks(TEXTS_PER_STATEMENT))
+    }
+
+    /// Bytes of the stored values.
+    pub(super) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(|(.., body)| body.len()).sum();
+        let rows: usize = self.evictions.iter().map(|(_, body)| body.len()).sum();
+        let overlays: usize = self.overlays.iter().map(|(_, body)| body.len()).sum();
+        texts + rows + overlays + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.body.len())
+    }
+
+    /// A text's stored form, and its length in bytes.
+    pub(super) fn text(&self, id: &TextId) -> Option<(Vec<u8>, usize)> {
+        self.texts.iter().find(|(other, ..)| other == id).map(|(_, length, body)| (body.clone(), *length))
+    }
+
+    /// The digest of the checkpoint.
+    pub(super) fn checkpoint(&self) -> Option<Digest> {
+        self.checkpoint.as_ref().map(|checkpoint| checkpoint.digest)
     }
 
     fn digests(&self) -> Vec<Digest> {

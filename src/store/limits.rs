@@ -17,6 +17,9 @@ pub struct Limits {
     pub session_cache_bytes: usize,
     /// Bytes of texts kept in memory that no database has.
     pub volatile_text_bytes: usize,
+    /// Bytes, in their stored form, of batches that went out before they were committed and wait to be written; of more
+    /// the oldest last no longer than the process.
+    pub max_late_bytes: usize,
     /// Digests with rows known by 8 bytes each; beyond it unknown digests cost a query.
     pub max_row_marks: usize,
     /// Forwarded digests known by 8 bytes each; beyond it unknown digests cost a query.
@@ -49,6 +52,7 @@ impl Default for Limits {
             row_cache_bytes: 8 << 20,
             session_cache_bytes: 2 << 20,
             volatile_text_bytes: 8 << 20,
+            max_late_bytes: 64 << 20,
             max_row_marks: 1 << 17,
             max_forwarded_marks: 1 << 18,
             max_overlay_marks: 1 << 16,

@@ -11,6 +11,7 @@ mod commit;
 mod door;
 mod files;
 mod flushes;
+mod late;
 mod learned;
 mod limits;
 pub mod log;
@@ -172,9 +173,9 @@ impl Store {
         self.shared.health()
     }
 
-    /// Commits that wait to be written.
+    /// Commits that wait to be written, those among them that went out already.
     pub fn queued(&self) -> usize {
-        self.jobs.max_capacity() - self.jobs.capacity()
+        self.jobs.max_capacity() - self.jobs.capacity() + self.shared.late().len()
     }
 
     /// Notes that were dropped because their queue was full.
@@ -229,8 +230,23 @@ impl Store {
         }
     }
 
-    /// Keeps a batch for this process only: recovery runs without a database (L5). What is stored
-    /// already stays.
+    /// Keeps a batch that goes out though it could not be committed (L5): in memory at once, in the database as soon as
+    /// that can write it, at the latest when the store is closed.
+    pub async fn keep(&self, tenant: &Tenant, batch: Batch) {
+        self.hold_in_memory(tenant, &batch);
+        if self.shared.path.is_none() {
+            return;
+        }
+        let Some(packed) = self.pack(tenant, batch).await else {
+            return tracing::warn!("a batch over the store's limits is kept in memory alone");
+        };
+        match self.shared.late().push(*tenant, packed) {
+            0 => {}
+            lost => tracing::warn!(lost, "too much waits for the store: batches are kept in memory alone"),
+        }
+    }
+
+    /// Keeps a batch for this process only. What is stored already stays.
     pub fn hold_in_memory(&self, tenant: &Tenant, batch: &Batch) {
         self.shared.memory().hold(tenant, batch);
     }
@@ -272,6 +288,7 @@ impl Store {
     /// The checkpoint that applies at this digest (the deepest) never applies again.
     pub fn quarantine(&self, tenant: &Tenant, digest: &Digest) {
         self.shared.memory().quarantine(tenant, digest);
+        self.shared.late().quarantine(tenant, digest);
         if self.jobs.try_send(Job::Quarantine { tenant: *tenant, digest: *digest }).is_err() {
             self.shared.dropped();
         }
@@ -284,6 +301,11 @@ impl Store {
     pub async fn text(&self, id: &TextId) -> Result<Option<String>, ReadError> {
         if let Some(text) = self.shared.memory().text(id) {
             return Ok(Some(text.as_ref().to_owned()));
+        }
+        let late = self.shared.late().text(id);
+        if let Some((packed, length)) = late {
+            let unpacked = tokio::task::spawn_blocking(move || texts::unpack_text(&packed, length as i64)).await;
+            return unpacked.map_err(|_| ReadError::Unavailable)?.map(Some).map_err(|_| ReadError::Damaged);
         }
         if self.shared.path.is_none() {
             return Ok(None);

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::commit::Weight;
 use super::door::Door;
+use super::late::Late;
 use super::learned::Learned;
 use super::memory::{Alone, Memory};
 use super::secret::InstallationSecret;
@@ -23,6 +24,7 @@ pub(super) struct Shared {
     pub(super) log: log::Shared,
     memory: Mutex<Memory>,
     learned: Mutex<Learned>,
+    late: Mutex<Late>,
     secret: RwLock<InstallationSecret>,
     degraded: AtomicBool,
     /// Queries met no database since it was last opened for writing.
@@ -43,6 +45,7 @@ impl Shared {
             log: log::Shared::new(&limits),
             memory: Mutex::new(Memory::new(&limits, alone)),
             learned: Mutex::new(Learned::new()),
+            late: Mutex::new(Late::new(limits.max_late_bytes)),
             secret: RwLock::new(secret),
             degraded: AtomicBool::new(true),
             unreadable: AtomicBool::new(true),
@@ -62,6 +65,10 @@ impl Shared {
 
     pub(super) fn learned(&self) -> MutexGuard<'_, Learned> {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn late(&self) -> MutexGuard<'_, Late> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn secret(&self) -> InstallationSecret {

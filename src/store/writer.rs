@@ -78,6 +78,8 @@ pub(super) struct Writer {
     touches: HashSet<Key>,
     backoff: Duration,
     next_try: Instant,
+    /// When what went out before it was committed is tried again.
+    late_again: Instant,
     /// The last change this process knows of; another one's leaves a gap.
     changes: i64,
     ticks_to_sweep: u32,
@@ -95,6 +97,7 @@ impl Writer {
             touches,
             backoff: FIRST_RETRY,
             next_try,
+            late_again: next_try,
             changes: -1,
             ticks_to_sweep: 0,
         }
@@ -164,6 +167,7 @@ impl Writer {
                 }
             }
             Job::Flush(reply) => {
+                while self.write_late().await == Due::More {}
                 while self.flush().await == Due::More {}
                 self.follow_others().await;
                 let _ = reply.send(());
@@ -205,7 +209,10 @@ impl Writer {
         }
         self.follow_file().await;
         self.follow_others().await;
-        let left = self.flush().await;
+        let left = match self.write_late().await {
+            Due::More => Due::More,
+            Due::Nothing => self.flush().await,
+        };
         if self.shared.path.as_deref().is_some_and(|path| wal_bytes(path) >= WAL_BYTES_PER_CHECKPOINT) {
             let _ = self.queries.upgrade().map(|queries| queries.try_send(Query::Checkpoint));
         }
@@ -220,6 +227,8 @@ impl Writer {
     }
 
     async fn close(&mut self) {
+        self.late_again = Instant::now();
+        while self.write_late().await == Due::More {}
         while self.flush().await == Due::More {}
         self.let_go().await;
         self.shared.closed();

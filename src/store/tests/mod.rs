@@ -8,6 +8,7 @@ mod failures;
 mod files;
 mod flushes;
 mod isolation;
+mod late;
 mod log_bounds;
 mod log_branches;
 #[path = "log.rs"]

@@ -1,6 +1,6 @@
 //! What the writer writes, each in transactions of its own: commits, memory files, notes, the log, and what goes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{MAX_TOUCHES, NOTES_PER_FLUSH, Writer};
 use crate::store::commit::{Applied, Owner, Packed, Ticket, apply};
@@ -15,6 +15,9 @@ use crate::wire::Digest;
 
 /// An operation that takes longer than this has lost its connection.
 const OPERATION_BOUND: Duration = Duration::from_secs(10);
+
+/// A failure to write what is late leaves the store to others for this long.
+const LATE_RETRY: Duration = Duration::from_secs(30);
 
 impl Writer {
     pub(super) async fn commit(
@@ -42,6 +45,29 @@ impl Writer {
             Err(error) => {
                 self.failed(&error).await;
                 Err(CommitError::Failed)
+            }
+        }
+    }
+
+    /// Writes the oldest batch that went out before it was committed. One that fails is not what others wait for.
+    pub(super) async fn write_late(&mut self) -> Due {
+        let first = self.shared.late().first();
+        let Some((tenant, packed)) = first.filter(|_| self.db.is_some() && Instant::now() >= self.late_again) else {
+            return Due::Nothing;
+        };
+        match self.commit(&tenant, &packed, &Ticket::default()).await {
+            Ok(()) => {
+                let quarantined = self.shared.late().written(&packed);
+                if let Some(digest) = quarantined {
+                    self.shared.memory().quarantine(&tenant, &digest);
+                    self.quarantine(&tenant, &digest).await;
+                }
+                Due::More
+            }
+            Err(CommitError::Slow) => Due::Nothing,
+            Err(CommitError::Failed) => {
+                self.late_again = Instant::now() + LATE_RETRY;
+                Due::Nothing
             }
         }
     }
