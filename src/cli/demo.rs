@@ -3,13 +3,18 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{DemoArgs, Failure, serve};
+use super::{DemoArgs, Failure, serve, state};
 use crate::config::{self, Config, Upstream};
 use crate::demo::chart::Screen;
 use crate::demo::request::Api;
 use crate::demo::{self, Ending};
 use crate::server::Running;
+use crate::store::Limits;
+
+/// How long the demo's proxy waits for its state.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the demonstration; fails unless every claim it prints held.
 pub fn run(config: Config, args: DemoArgs) -> Result<(), Failure> {
@@ -54,7 +59,9 @@ async fn start(mut config: Config, api: Api, provider: SocketAddr) -> Result<(So
         Api::Messages => config::Api::Anthropic,
     };
     config.upstreams = vec![Arc::new(Upstream { base_url, api, prefix: None, api_key: None, ..(**first).clone() })];
-    let store = serve::store(&config).await.map_err(|failure| failure.to_string())?;
+    // What the demo shows is what the strategies do: a machine that is busy with other things is to be waited for.
+    let limits = Limits { commit_bound: PATIENCE, lookup_bound: PATIENCE, ..state::limits(&config) };
+    let store = serve::store_within(&config, limits).await.map_err(|failure| failure.to_string())?;
     let running = serve::start(config, store).map_err(|failure| failure.to_string())?;
     Ok((running.proxy_addr, Guard { _running: running, folder }))
 }

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::proxy::Proxy;
 use crate::server::admin::Reports;
 use crate::server::{self, Running, StartError, drain};
-use crate::store::{Health, Store};
+use crate::store::{Health, Limits, Store};
 use crate::telemetry::subscriber::{self, LogFormat};
 
 /// Serves until a signal; once ready, one line on stderr says where.
@@ -35,10 +35,15 @@ pub fn run(config: Config, log_format: Option<LogFormat>) -> Result<(), Failure>
 
 /// The state that the configuration asks for; none where no strategy is on.
 pub async fn store(config: &Config) -> Result<Option<Arc<Store>>, Failure> {
+    store_within(config, limits(config)).await
+}
+
+/// The same within other limits.
+pub async fn store_within(config: &Config, limits: Limits) -> Result<Option<Arc<Store>>, Failure> {
     if !config.compacts() {
         return Ok(None);
     }
-    Store::serve(&config.state.url, limits(config)).await.map(Some).map_err(runtime_failure)
+    Store::serve(&config.state.url, limits).await.map(Some).map_err(runtime_failure)
 }
 
 /// Listens, on as many threads as there are cores. To be called on a runtime.

@@ -108,14 +108,20 @@ impl Breaker {
     }
 }
 
-/// OpenAI's `x-ratelimit-remaining-*` against `x-ratelimit-limit-*`, where both are numbers.
+/// What remains of each limit, and the limit: OpenAI's and Anthropic's names.
+const LIMITS: [(&str, &str); 6] = [
+    ("x-ratelimit-remaining-requests", "x-ratelimit-limit-requests"),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens"),
+    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-limit"),
+    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-limit"),
+    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-limit"),
+    ("anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-limit"),
+];
+
+/// Whether little is left of a limit, where both figures are numbers.
 fn low(headers: &http::HeaderMap) -> bool {
     let number = |name: &str| headers.get(name)?.to_str().ok()?.parse::<f64>().ok();
-    let pairs = [
-        ("x-ratelimit-remaining-requests", "x-ratelimit-limit-requests"),
-        ("x-ratelimit-remaining-tokens", "x-ratelimit-limit-tokens"),
-    ];
-    pairs.iter().any(|(remaining, limit)| match (number(remaining), number(limit)) {
+    LIMITS.iter().any(|(remaining, limit)| match (number(remaining), number(limit)) {
         (Some(remaining), Some(limit)) => limit > 0.0 && remaining < LOW_SHARE * limit,
         _ => false,
     })
@@ -130,6 +136,21 @@ mod tests {
         headers.insert("x-ratelimit-remaining-tokens", remaining.parse().unwrap());
         headers.insert("x-ratelimit-limit-tokens", "1000".parse().unwrap());
         headers
+    }
+
+    #[test]
+    fn little_of_any_limit_pauses_side_calls() {
+        let (tenant, upstream, now) = (Tenant([1; 16]), Arc::<str>::from("u"), Instant::now());
+        for (remaining, limit) in LIMITS {
+            for (left, allowed) in [("9999", false), ("10000", true), ("", true), ("soon", true)] {
+                let breaker = Breaker::default();
+                let mut headers = http::HeaderMap::new();
+                headers.insert(limit, "100000".parse().unwrap());
+                headers.insert(remaining, left.parse().unwrap());
+                breaker.observe(tenant, &upstream, (200, &headers), now);
+                assert_eq!(breaker.allows(tenant, &upstream, now), allowed, "{remaining}: {left}");
+            }
+        }
     }
 
     #[test]

@@ -69,7 +69,10 @@ pub struct SystemRoots(Option<Arc<RootCertStore>>);
 /// `HTTPS_PROXY` and `NO_PROXY` (or in small letters) as the environment has them now. `ALL_PROXY` is not read: it
 /// often names a SOCKS proxy for other programs.
 pub fn proxies() -> Matcher {
-    let variable = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_lowercase())).unwrap_or_default();
+    matcher(|name| std::env::var(name).or_else(|_| std::env::var(name.to_lowercase())).unwrap_or_default())
+}
+
+fn matcher(variable: impl Fn(&str) -> String) -> Matcher {
     Matcher::builder().https(variable("HTTPS_PROXY")).no(variable("NO_PROXY")).build()
 }
 
@@ -211,4 +214,25 @@ pub fn caused_by<T: StdError + 'static>(error: &(dyn StdError + 'static)) -> boo
         };
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_names_a_proxy_and_who_is_reached_without_it() {
+        let matcher = matcher(|name| match name {
+            "HTTPS_PROXY" => "http://proxy:3128".to_owned(),
+            "NO_PROXY" => "localhost,.internal,10.0.0.0/8".to_owned(),
+            name => panic!("{name}"),
+        });
+        let proxied = |uri: &str| matcher.intercept(&uri.parse().unwrap()).is_some();
+        assert!(proxied("https://api.openai.com/v1") && proxied("https://192.0.2.1/v1"));
+        for uri in
+            ["https://localhost/v1", "https://llm.internal/v1", "https://10.1.2.3/v1", "http://api.openai.com/v1"]
+        {
+            assert!(!proxied(uri), "{uri}");
+        }
+    }
 }

@@ -205,6 +205,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_header_tells_the_users_of_one_credential_apart_and_never_joins_two_credentials() {
+        let store = Store::in_memory_only(crate::store::Limits::default()).await.unwrap();
+        let (verified, rule) = (Verified::default(), TenantRule::Header("x-user".parse().unwrap()));
+        let of = |lines: &[(&'static str, &str)]| {
+            let (headers, uri) = (headers(lines), "/x".parse().unwrap());
+            identify(&store, &rule, &verified, &Asker { upstream: "u", headers: &headers, uri: &uri }).tenant
+        };
+        let [a, b] = [("authorization", "a"), ("authorization", "b")];
+        let all = [
+            of(&[a]),
+            of(&[a, ("x-user", "1")]),
+            of(&[a, ("x-user", "2")]),
+            of(&[b]),
+            of(&[b, ("x-user", "1")]),
+            of(&[("x-user", "1")]),
+        ];
+        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());
+        assert_eq!(of(&[("x-user", "1"), a]), all[1]);
+    }
+
+    #[tokio::test]
     async fn a_claim_is_worth_nothing_until_its_own_token_was_accepted() {
         let store = Store::in_memory_only(crate::store::Limits::default()).await.unwrap();
         let verified = Verified::default();

@@ -12,10 +12,11 @@ use compactproxy::proxy::tenant::{Asker, Verified, identify};
 use compactproxy::store::WindowKey;
 use http::{HeaderMap, Uri};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
 use crate::support::chat::{over, parsed, words};
 use crate::support::proxy::{Served, open, start};
-use crate::support::wire::{Listener, connect};
+use crate::support::wire::{Listener, Wire, connect};
 
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 100\n";
 const SYSTEM: &str = "You are the agent.";
@@ -46,13 +47,19 @@ fn ask_as(addr: SocketAddr, credential: &str, path: &str, body: String) -> tokio
     })
 }
 
+/// What the upstream receives next: head (lower case) and body, and where the answer goes.
+async fn received(listener: &Listener) -> (String, String, Wire<TcpStream>) {
+    let mut server = listener.accept().await;
+    let head = server.head().await.to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let body = String::from_utf8(server.exactly(length.trim().parse().unwrap()).await).unwrap();
+    (head, body, server)
+}
+
 /// What the upstream receives of the agent's next attempt, answered with `answer`. Side calls fail.
 async fn answered(listener: &Listener, answer: &str) -> (String, String) {
     loop {
-        let mut server = listener.accept().await;
-        let head = server.head().await.to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        let body = String::from_utf8(server.exactly(length.trim().parse().unwrap()).await).unwrap();
+        let (head, body, mut server) = received(listener).await;
         let agent =
             body.contains(SYSTEM) && !body.contains("CONTEXT CHECKPOINT") && !body.contains("conversation-summary");
         let answer = if agent { answer } else { "HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" };

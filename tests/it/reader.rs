@@ -1,14 +1,17 @@
 //! Removed texts: who reads them, whole, in pages and as files.
 
 use bytes::Bytes;
-use compactproxy::demo::provider::Settings;
+use compactproxy::config::TenantRule;
+use compactproxy::demo::provider::{Provider, Settings};
 use compactproxy::demo::window::Limit;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use crate::support::chat::{Answered, attempts, call, get, history, ids, pair, post, result, words};
+use crate::support::chat::{
+    Answered, attempts, call, changed, get, history, ids, pair, parsed, post, post_with, result, words,
+};
 
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n";
 const COMPACTION: &str = "[compaction]\n";
@@ -21,18 +24,31 @@ async fn request(addr: std::net::SocketAddr, method: Method, target: &str) -> An
     Answered { status: head.status.as_u16(), headers: head.headers, body }
 }
 
+/// Two credentials, and two end users behind one that a header tells apart.
 #[tokio::test]
 async fn rows_are_their_tenants_alone() {
-    let settings = Settings { limit: Limit::of(6_000), ..Settings::default() };
-    let (provider, proxy) = pair(settings, COMPACTION).await;
-    let body = history("a", 12, 1_000);
-    post(proxy.proxy_addr, "one", &body).await;
-    post(proxy.proxy_addr, "two", &body).await;
-    let sent = attempts(&provider);
-    assert_eq!(sent.len(), 4, "the other tenant's window, checkpoint and texts are unknown");
-    assert_eq!(sent[2].body, body.to_string());
-    let (one, two) = (ids(&sent[1].body), ids(&sent[3].body));
-    assert!(!one.is_empty() && one.iter().all(|id| !two.contains(id)), "the same text has other ids");
+    let by_user = TenantRule::Header("x-user".parse().unwrap());
+    for (rule, one, two) in [
+        (TenantRule::Credential, ("Bearer one", "u"), ("Bearer two", "u")),
+        (by_user.clone(), ("Bearer k", "one"), ("Bearer k", "two")),
+        (by_user, ("Bearer one", "u"), ("Bearer two", "u")),
+    ] {
+        let settings = Settings { limit: Limit::of(6_000), ..Settings::default() };
+        let provider = Provider::start(settings).await.unwrap();
+        let mut config = parsed(&provider.base_url(), COMPACTION);
+        config.state.tenant = rule.clone();
+        let proxy = changed(config, |_| {});
+        let body = history("a", 12, 1_000).to_string();
+        for (key, user) in [one, two] {
+            let headers = [("authorization", key), ("x-user", user)];
+            assert_eq!(post_with(proxy.proxy_addr, &headers, body.clone().into()).await.status, 200);
+        }
+        let sent = attempts(&provider);
+        assert_eq!(sent.len(), 4, "{rule:?}: the other tenant's window, checkpoint and texts are unknown");
+        assert_eq!(sent[2].body, body);
+        let (one, two) = (ids(&sent[1].body), ids(&sent[3].body));
+        assert!(!one.is_empty() && one.iter().all(|id| !two.contains(id)), "the same text has other ids");
+    }
 }
 
 #[tokio::test]

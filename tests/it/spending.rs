@@ -1,11 +1,14 @@
 //! What side calls may cost, and who never causes one.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use compactproxy::demo::provider::Settings;
-use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, summary};
+use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, error, summary};
 use compactproxy::demo::window::Limit;
 use serde_json::json;
 
-use crate::support::chat::{history, pair, post, side_calls};
+use crate::support::chat::{attempts, get, history, ids, pair, post, side_calls, with};
 
 const SECTIONS: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
 
@@ -51,4 +54,51 @@ async fn summaries_for_histories_that_never_come_back_are_given_up() {
     assert!(made.windows(2).take(7).all(|two| two[0] < two[1]), "{made:?}");
     // Eight that came to something; of the next ten the last is tried.
     assert_eq!(made[11], made[15], "{made:?}");
+}
+
+/// Three summaries that failed pause those that are made ahead of time. What has overflowed cannot wait for them; its
+/// summary is made as it is configured.
+#[tokio::test]
+async fn a_recovery_asks_for_its_summary_though_others_are_paused_and_as_it_is_configured() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = folder.path().join("prompt.txt");
+    let text = "For the night shift.\n{messages}\nSESSION INTENT, SUMMARY, ARTIFACTS, NEXT STEPS";
+    std::fs::write(&prompt, text).unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    let (told, summaries) = (Arc::clone(&works), Behaviour::default().with_summaries());
+    let behaviour = Behaviour::new(move |request| match asks_for_summary(request) && !told.load(Ordering::SeqCst) {
+        true => error(500, "no", "server_error", "x"),
+        false => summaries.reply(request),
+    });
+    let settings = Settings { limit: Limit::of(6_000), behaviour, ..Settings::default() };
+    let sections = format!(
+        "[compaction]\nmodel = \"small\"\nsummary_prompt_file = \"{}\"\n[[window]]\nmodel = \"known\"\ninput = 6000\n",
+        prompt.display()
+    );
+    let (provider, proxy) = pair(settings, &sections).await;
+    let foreseen = |name: &str| with(&history(name, 12, 1_000), json!({"model": "known"}));
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(post(proxy.proxy_addr, "k", &foreseen(name)).await.status, 200);
+    }
+    works.store(true, Ordering::SeqCst);
+    let paused = side_calls(&provider).len();
+    assert_eq!(post(proxy.proxy_addr, "k", &foreseen("e")).await.status, 200);
+    assert_eq!(side_calls(&provider).len(), paused, "no more are made ahead of time");
+
+    let body = history("f", 12, 1_000);
+    let answer = post(proxy.proxy_addr, "k", &body).await;
+    assert!(answer.actions().contains(&"recovered") && answer.actions().contains(&"summarized"), "{answer:?}");
+    let calls = provider.completions();
+    let night: Vec<_> =
+        calls.iter().filter(|call| String::from_utf8_lossy(&call.body).contains("For the night shift.")).collect();
+    assert!(night.len() > paused && night.iter().all(|call| call.json()["model"] == "small"));
+    let sent = calls.last().unwrap();
+    let text = String::from_utf8_lossy(&sent.body);
+    assert!(text.contains("The user wants the requested changes made in the service"), "{text}");
+    // All that it stands for was kept.
+    let mut kept = String::new();
+    for id in ids(&sent.body) {
+        kept += get(proxy.proxy_addr, &format!("/_compactproxy/evicted/{id}")).await.text();
+    }
+    assert!(kept.contains(body["messages"][3]["content"].as_str().unwrap()), "{} bytes", kept.len());
 }

@@ -1,9 +1,11 @@
 //! Windows that are smaller than the table says: nobody sees the error twice, and nothing waits for that.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use compactproxy::demo::answer::Answer;
 use compactproxy::demo::completion;
-use compactproxy::demo::provider::{Settings, Verdict};
+use compactproxy::demo::provider::{Provider, Settings, Verdict};
 use compactproxy::demo::script::{Gate, Reply};
 use compactproxy::demo::surfaces::Surface;
 use compactproxy::demo::window::Limit;
@@ -11,7 +13,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::recovery::{COMPACTION, scripted};
-use crate::support::chat::{attempts, history, next_turn, pair, post, send, with};
+use crate::support::chat::{attempts, changed, history, next_turn, pair, parsed, post, send, with};
 use crate::support::wire::patiently;
 
 /// The table knows these models; this server has loaded them with less.
@@ -51,6 +53,24 @@ async fn output_waits_for_nothing_where_the_window_is_only_the_tables() {
         }
     })
     .await;
+    gate.open();
+}
+
+/// A window that is stated is relied on: nothing waits where the body cannot overflow it, however large.
+#[tokio::test]
+async fn nothing_waits_where_the_window_is_too_wide_to_be_filled() {
+    let gate = Gate::new();
+    let answer = Answer { pace: Some(gate.clone()), ..Answer::text("hello") };
+    let provider = Provider::start(scripted([Reply::Say(answer)])).await.unwrap();
+    let window = format!("{COMPACTION}[[window]]\nmodel = \"*\"\ninput = 10_000_000\n");
+    let proxy = changed(parsed(&provider.base_url(), &window), |proxy| proxy.hold_time = Duration::from_secs(3_600));
+    let body = with(&history("a", 25, 1_000), json!({"stream": true})).to_string();
+    assert!(body.len() > 64 * 1024);
+    // The role; the rest does not exist yet.
+    gate.permit(1);
+    let mut events = patiently("the head", send(proxy.proxy_addr, &[], body.into())).await.unwrap().into_body();
+    let first = patiently("the role", events.frame()).await.unwrap().unwrap().into_data().unwrap();
+    assert!(String::from_utf8_lossy(&first).contains("assistant"));
     gate.open();
 }
 

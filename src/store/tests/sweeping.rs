@@ -124,3 +124,21 @@ async fn no_row_outlives_its_text() {
         assert!(rows == 0 || texts == 600, "{rows} rows, {texts} texts");
     }
 }
+
+/// Nobody asks for it: housekeeping does.
+#[tokio::test]
+async fn a_database_that_is_too_large_is_swept_by_itself() {
+    let f = Fixture::new().await;
+    let mut first = None;
+    for n in 0..3 {
+        let hash = |at: u32| blake3::hash(format!("{n} {at}").as_bytes()).to_hex().to_string();
+        let text = with_text(&f, &format!("session {n}"), (0..20_000).map(hash).collect()).await;
+        first.get_or_insert(text);
+    }
+    f.store.flush().await;
+    let oldest = first.unwrap();
+    assert!(f.store.text(&oldest).await.unwrap().is_some());
+    let store = Store::open(&f.url(), Limits { max_size: 1_000_000, ..patient() }).await.unwrap();
+    let gone = async { while store.text(&oldest).await != Ok(None) {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), gone).await.unwrap();
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{EVICTION, answered, ask, body, done, loop_of, reply, served};
+use super::{EVICTION, answered, ask, body, done, loop_of, received, reply, served};
 
 #[tokio::test]
 async fn a_count_is_of_what_would_be_sent_and_leaves_no_trace() {
@@ -17,6 +17,39 @@ async fn a_count_is_of_what_would_be_sent_and_leaves_no_trace() {
     let (_, again) = answered(&listener, &done()).await;
     assert_eq!(again, sent);
     assert!(asked.await.unwrap().contains("x-compactproxy-action: evicted"));
+}
+
+/// What is due is counted as it stands: nothing is summarized for a count. What a turn has made is counted.
+#[tokio::test]
+async fn a_count_begins_no_checkpoint_and_has_the_one_that_a_turn_began() {
+    let (listener, proxy) = served("[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n").await;
+    let long = body(&loop_of(12, 1_000)).to_string();
+    let counted = reply("200 OK", "application/json", r#"{"input_tokens":9}"#);
+    let count = || ask(proxy.proxy_addr, "/v1/messages/count_tokens", long.clone());
+    let asked = count();
+    let (_, sent, mut server) = received(&listener).await;
+    assert_eq!(sent, long, "neither a side call nor a rewritten body");
+    server.send(&counted).await;
+    asked.await.unwrap();
+
+    let turn = ask(proxy.proxy_addr, "/v1/messages", long.clone());
+    let sent = loop {
+        let (_, sent, mut server) = received(&listener).await;
+        // Of the agent's requests.
+        if sent.contains(r#""max_tokens":500"#) {
+            server.send(done()).await;
+            break sent;
+        }
+        server.send("HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    };
+    turn.await.unwrap();
+    assert!(sent.len() < long.len() / 2, "{} bytes of {}", sent.len(), long.len());
+
+    let asked = count();
+    let (_, again, mut server) = received(&listener).await;
+    assert_eq!(again, sent);
+    server.send(&counted).await;
+    asked.await.unwrap();
 }
 
 /// The tools that are offered are counted: those that the first removal brings, and those that are there for good.

@@ -62,6 +62,30 @@ async fn tools_come_only_where_they_may() {
     assert_eq!(named(&provider), 0, "nothing was removed");
 }
 
+/// A client that has its own history summarized wants an answer, no calls.
+#[tokio::test]
+async fn a_clients_own_compaction_gets_no_tools() {
+    let asked = [
+        "Your task is to create a detailed summary of the conversation so far.",
+        "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another model.",
+    ];
+    for cell in cells().filter(|cell| !cell.stream) {
+        let (provider, proxy) = pair(Settings::default(), &sections("inject = \"always\"\n")).await;
+        let talk = |text: &str| {
+            let mut items = vec![cell.dialect.user("Look.")];
+            items.extend(cell.dialect.said("Done.", &[]));
+            items.push(cell.dialect.user(text));
+            cell.dialect.request(items, false)
+        };
+        for text in asked {
+            cell.had(&proxy, &talk(text)).await;
+            assert_eq!(named(&provider), 0, "{cell:?} {text}");
+        }
+        cell.had(&proxy, &talk("Go on.")).await;
+        assert_eq!(named(&provider), 1, "{cell:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_name_that_the_client_uses_is_not_taken() {
     for cell in cells().filter(|cell| !cell.stream) {
