@@ -25,6 +25,7 @@ mod exchanges;
 mod faults;
 mod framing;
 mod hostile;
+mod late;
 mod lifecycle;
 mod mcp;
 mod memory;

@@ -108,8 +108,16 @@ const STORE_BOUND: Duration = Duration::from_secs(30);
 
 /// Opens a store; it runs on a thread of its own.
 pub fn open(url: &str) -> Arc<Store> {
+    open_within(url, Limits { commit_bound: STORE_BOUND, lookup_bound: STORE_BOUND, ..Limits::default() })
+}
+
+/// Opens one for which nobody waits longer than in service when it commits.
+pub fn open_impatient(url: &str) -> Arc<Store> {
+    open_within(url, Limits { lookup_bound: STORE_BOUND, ..Limits::default() })
+}
+
+fn open_within(url: &str, limits: Limits) -> Arc<Store> {
     let url = url.to_owned();
-    let limits = Limits { commit_bound: STORE_BOUND, lookup_bound: STORE_BOUND, ..Limits::default() };
     let opening = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Store::serve(&url, limits)).unwrap()
