@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # End-to-end suites with real clients: unmodified SDKs and agents through the release build of the proxy to the
-# strict embedded provider. Only loopback, free ports, a folder of its own; nothing outlives it.
-# Needs `cargo build --release` and `cargo build --examples` (the provider's speed does not matter, and the tests have
-# built it); COMPACTPROXY_BUILD=target/debug runs another build of the proxy.
+# strict embedded provider (`matrix` through a debug build). Only loopback, free ports, a folder of its own; nothing
+# outlives it.
+# Needs `cargo build --release` and `cargo build --bins --examples` (the provider's speed does not matter, and the tests
+# have built it); COMPACTPROXY_BUILD=target/debug runs another build of the proxy.
 # Usage: run.sh [SUITE…], all of them when none is named.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 suites=("$@")
-[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk openai_agents codex mcp_client)
+[[ $# -gt 0 ]] || suites=(openai_sdk responses_sdk anthropic_sdk matrix openai_agents codex mcp_client)
 limit_seconds=${COMPACTPROXY_E2E_SECONDS:-240}  # for each suite
 build=${COMPACTPROXY_BUILD:-target/release}
 
-for program in "$build/compactproxy" target/debug/examples/strict_provider; do
+for program in "$build/compactproxy" target/debug/compactproxy target/debug/examples/strict_provider; do
     if [[ ! -x $program ]]; then
-        echo "missing $program: cargo build --release && cargo build --examples" >&2
+        echo "missing $program: cargo build --release && cargo build --bins --examples" >&2
         exit 2
     fi
 done

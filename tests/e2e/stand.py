@@ -71,6 +71,7 @@ class Program:
         self.name = Path(args[0]).name
         self.lines = []
         self._ready = threading.Event()
+        self._heard = threading.Condition()
         pipe = {speaks_on: subprocess.PIPE}
         other = "stderr" if speaks_on == "stdout" else "stdout"
         self._log = open(log, "a", encoding="utf-8")
@@ -88,8 +89,16 @@ class Program:
             if line.startswith("listening "):
                 self.listening = line.split()[1:]
                 self._ready.set()
-            self.lines.append(line)
+            with self._heard:
+                self.lines.append(line)
+                self._heard.notify_all()
         self._ready.set()
+
+    def wait_for(self, line):
+        """Until it has said that."""
+        with self._heard:
+            if not self._heard.wait_for(lambda: f"{line}\n" in self.lines, PATIENCE):
+                raise RuntimeError(f"{self.name} did not say {line!r}")
 
     def stop(self):
         """Asks it to end; its exit status."""
@@ -114,9 +123,10 @@ class Program:
 class Provider(Program):
     """The strict provider with its scripted model."""
 
-    def __init__(self, folder, steps, window=WINDOW):
+    def __init__(self, folder, steps, window=WINDOW, script=None):
         binary = str(ROOT / "target/debug/examples/strict_provider")
         args = [binary, "--window", str(window), "--steps", str(steps)]
+        args += ["--script", str(script)] if script else []
         super().__init__(args, "stdout", folder / "provider.log")
         self.window = window
         self.address = self.listening[0]
@@ -148,11 +158,11 @@ class Proxy(Program):
         return sum(float(text.rsplit(" ", 1)[1]) for text in lines if text.startswith(line))
 
 
-def write_config(folder, provider, max_result_chars=MAX_RESULT_CHARS):
+def write_config(folder, provider, max_result_chars=MAX_RESULT_CHARS, more=""):
     """The configuration that all proxies of a run share, and with it their state."""
     values = {"provider": provider.address, "state": folder / "state.db", "window": provider.window}
     text = CONFIG.format(max_result_chars=max_result_chars, **values)
-    (folder / "proxy.toml").write_text(text, encoding="utf-8")
+    (folder / "proxy.toml").write_text(text + more, encoding="utf-8")
 
 
 def program(name):
@@ -173,10 +183,10 @@ def pointers(body):
     return re.findall(r"/_compactproxy/evicted/([0-9a-f]{32})", body)
 
 
-def messages(body):
-    """The raw text of each message of a request's body."""
+def messages(body, array="messages"):
+    """The raw text of each message (or item) of a request's body."""
     decoder = json.JSONDecoder()
-    at = re.search(r'"messages"\s*:\s*\[', body).end()
+    at = re.search(rf'"{array}"\s*:\s*\[', body).end()
     found = []
     while True:
         at += len(body[at:]) - len(body[at:].lstrip(" \t\r\n,"))

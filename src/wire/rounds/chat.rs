@@ -90,10 +90,7 @@ impl Splicer {
 
     /// An event of the end.
     pub(super) fn ended(&mut self, event: Event) -> Bytes {
-        match self.story.other_reason() {
-            Some(reason) => stream::ended_with(&event, reason),
-            None => event.bytes,
-        }
+        stream::ended(&self.story, event)
     }
 
     /// The last round's JSON answer with what the client sees of all.

@@ -31,3 +31,34 @@ fn a_chunk_that_says_why_the_answer_ended_needs_no_delta() {
         assert_eq!(ending, Ending::Answered);
     }
 }
+
+/// Providers refuse a message that has neither text nor calls, and the client sends back what it was given.
+#[test]
+fn what_is_left_of_nothing_but_hidden_calls_has_a_text() {
+    let end = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}"#;
+    let (_, _, rest) = answered("read_evicted", end);
+    let silent = end.replace("{}", r#"{"content":""}"#);
+    assert_eq!(rest, format!("{silent}\n\n").replace("tool_calls", "stop"));
+    // Some servers have one reason for all.
+    let (_, _, rest) = answered("read_evicted", &end.replace("tool_calls", "stop"));
+    assert_eq!(rest, format!("{silent}\n\n").replace("tool_calls", "stop"));
+
+    let call = |name| format!(r#"{{"id":"a","type":"function","function":{{"name":"{name}","arguments":"{{}}"}}}}"#);
+    let whole = |content: &str, calls: &[String]| {
+        let calls = calls.join(",");
+        let message = format!(r#"{{"role":"assistant",{content}"tool_calls":[{calls}]}}"#);
+        let body = format!(r#"{{"choices":[{{"index":0,"message":{message},"finish_reason":"tool_calls"}}]}}"#);
+        let mut answer = Answer::new(Dialect::Chat, Form::Json, ["read_evicted".to_owned()].into());
+        assert!(answer.push(&body.into()).is_empty());
+        answer.end();
+        let whole: serde_json::Value = serde_json::from_slice(&answer.finish().concat()).unwrap();
+        whole["choices"][0]["message"].clone()
+    };
+    for content in [r#""content":null,"#, "", r#""content":"","#] {
+        let message = whole(content, &[call("read_evicted")]);
+        assert_eq!(message, serde_json::json!({"role": "assistant", "content": ""}));
+    }
+    // Beside calls there need be none.
+    let message = whole(r#""content":null,"#, &[call("read_evicted"), call("execute")]);
+    assert!(message["content"].is_null() && message["tool_calls"].as_array().unwrap().len() == 1, "{message}");
+}

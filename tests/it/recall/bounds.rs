@@ -67,3 +67,25 @@ async fn what_was_read_before_the_last_round_is_kept_where_nothing_is_said_behin
         assert_eq!(provider.violations(), []);
     }
 }
+
+/// What a client was given it may send back: a message of Chat's has a text where it has no calls.
+#[tokio::test]
+async fn what_ends_in_silence_can_be_sent_back() {
+    for cell in cells() {
+        let steps = (0..2).map(|n| step(move |request| says("", vec![own(request, n)]))).collect();
+        let (provider, proxy) = staged(steps, "max_rounds = 2\n").await;
+        let body = cell.asked("silence");
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
+        let mut had = cell.dialect.read(&answer);
+        assert_eq!((had.text.as_str(), had.calls.len(), had.waits), ("", 0, false), "{cell:?}");
+        if let Ok(whole) = serde_json::from_str::<Value>(answer.text())
+            && cell.dialect.path() == CHAT.path()
+        {
+            had.items = vec![whole["choices"][0]["message"].clone()];
+        }
+        assert_eq!(cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await.text, "Done.", "{cell:?}");
+        let last = &cell.sent(&provider)[2];
+        assert_eq!((last.matches(NEEDLE).count(), last.matches("not run").count()), (1, 1), "{cell:?}: {last}");
+        assert_unhurt(&provider);
+    }
+}

@@ -111,6 +111,11 @@ impl Story {
         (called && hidden).then_some("stop")
     }
 
+    /// Whether the client has no text, and none of the calls that the answer ends with.
+    pub(super) fn is_silent(&self) -> bool {
+        self.text.is_empty() && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
+    }
+
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         let text = self.text.trim();
         let lead = self.text.len() - self.text.trim_start().len();

@@ -6,10 +6,15 @@
 //! Some steps' results hold a code word in their middle. The model says it some steps later, and where it is out of sight
 //! and there is a tool to read it back, by that: alone in its turn, after a text, or beside a call of the client's tool.
 //!
+//! With `--script FILE` it follows that in the conversations that the file names (see `script.rs`).
+//!
 //! Prints `listening ADDR`, serves until SIGTERM or SIGINT, then prints its record: one JSON line for each
 //! answer asked for, with the body as received, and a last line that sums up.
 
+mod script;
+
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use clap::Parser;
 use compactproxy::demo::answer::{Answer, ToolCall};
@@ -24,6 +29,8 @@ use compactproxy::demo::script::{Behaviour, Reply};
 use compactproxy::demo::window::Limit;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
+
+use self::script::Script;
 
 /// The model's last answer.
 const FINAL: &str = "SCENARIO-COMPLETE 4711";
@@ -54,6 +61,9 @@ struct Args {
     /// Answers before the last one.
     #[arg(long)]
     steps: usize,
+    /// What the model does in conversations of its own: JSON.
+    #[arg(long)]
+    script: Option<PathBuf>,
     /// Makes the window one of the prompt alone, with so many tokens more for prompt and output together.
     #[arg(long)]
     output_budget: Option<u64>,
@@ -94,9 +104,12 @@ async fn main() -> io::Result<()> {
         Some(budget) => Limit { input: Some(args.window), total: Some(args.window.saturating_add(budget)) },
     };
     let steps = args.steps;
+    let script = args.script.as_deref().map_or_else(|| Ok(Script::default()), Script::read)?;
+    let reply =
+        move |request: &ModelRequest| script.reply(request).unwrap_or_else(|| Reply::Say(answer(request, steps)));
     let settings = Settings {
         limit,
-        behaviour: Behaviour::new(move |request| Reply::Say(answer(request, steps))).with_summaries(),
+        behaviour: Behaviour::new(reply).with_summaries(),
         responses: responses::Settings {
             surface: args.responses_surface,
             socket: args.socket_status.map_or(Socket::Open, Socket::Refused),
@@ -308,6 +321,7 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         "authorization": key,
         "prompt_tokens": exchange.usage.prompt,
         "cached_tokens": exchange.usage.cached,
+        "completion_tokens": exchange.usage.completion,
         "dropped_blocks": exchange.dropped,
         "body": String::from_utf8_lossy(&exchange.body),
     })
