@@ -291,7 +291,7 @@ impl Socket {
             };
             match compactor.look(incoming).await {
                 Looked::Read(work) => Some(work),
-                Looked::Unread(_) => None,
+                Looked::Unread(_) | Looked::Continued(..) => None,
             }
         });
         self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };
