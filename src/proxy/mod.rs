@@ -24,6 +24,7 @@ pub mod intake;
 pub mod jobs;
 pub mod journal;
 pub mod laid;
+mod last;
 pub mod learning;
 pub mod legible;
 pub mod limits;
