@@ -186,17 +186,18 @@ impl fmt::Display for TextId {
 impl std::str::FromStr for TextId {
     type Err = NoTextId;
 
+    /// In either case: it is shown in small letters, and no two ids differ in no more than that.
     fn from_str(hex: &str) -> Result<Self, NoTextId> {
         let digits = hex.as_bytes();
-        let canonical = digits.len() == 32 && digits.iter().all(|d| matches!(d, b'0'..=b'9' | b'a'..=b'f'));
-        let number = canonical.then(|| u128::from_str_radix(hex, 16).ok()).flatten().ok_or(NoTextId)?;
+        let whole = digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit);
+        let number = whole.then(|| u128::from_str_radix(hex, 16).ok()).flatten().ok_or(NoTextId)?;
         Ok(Self(number.to_be_bytes()))
     }
 }
 
-/// Not 32 lower-case hex digits.
+/// Not 32 hex digits.
 #[derive(Debug, thiserror::Error)]
-#[error("an id has 32 lower-case hex digits")]
+#[error("an id has 32 hex digits")]
 pub struct NoTextId;
 
 impl TextKey {

@@ -29,7 +29,7 @@ impl Compactor {
     }
 
     /// Who sent a request, if its token is what it claims to be.
-    fn admitted(&self, incoming: &Incoming<'_>) -> Option<Identity> {
+    pub(super) fn admitted(&self, incoming: &Incoming<'_>) -> Option<Identity> {
         let upstream = incoming.shard.proxy.config.upstreams.get(incoming.index)?;
         let asker = Asker { upstream: &upstream.name, headers: &incoming.parts.headers, uri: &incoming.parts.uri };
         let admitted = Verified::default();
@@ -51,8 +51,12 @@ impl Compactor {
         if work.origin.strategies.observe {
             return None;
         }
-        work.overlaid = overlaid;
-        work.known.remembered = self.remembered_before(&work.origin, conversation).await;
+        work.lay(overlaid);
+        work.remember(self.remembered_before(&work.origin, conversation).await);
+        // What is there of the rows may not be what the model saw.
+        if work.known.incomplete {
+            return None;
+        }
         work.read_by(conversation);
         if !self.sessions.get(work.origin.tenant, work.origin.root).is_rewritten() {
             work.known.evictions = Evictions::default();

@@ -43,7 +43,9 @@ impl Exchange<'_> {
         let (step, first) = self.judge(work, answer).await;
         let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
-        if work.lacks_rows && is_refusal(first.answer.status()) && speaks_of_thinking(&first) {
+        let follows = next(Attempt::First, refusal(work, step, first.answer.status()));
+        let mended = matches!(follows, Next::Shorten(_));
+        if work.lacks_rows && !mended && is_refusal(first.answer.status()) && speaks_of_thinking(&first) {
             let incoming = self.incoming(parts, intake);
             if let Some(incoming) = incoming
                 && let Some(again) = Box::pin(compactor.with_rows(incoming)).await
@@ -54,7 +56,7 @@ impl Exchange<'_> {
         if matches!(step, Step::Hold | Step::Release) {
             return first;
         }
-        match next(Attempt::First, refusal(work, step, first.answer.status())) {
+        match follows {
             Next::Relay | Next::FirstRefusal { .. } => first,
             Next::Shorten(verdict) => self.compacted(&call, work, verdict, first).await,
             Next::Original => self.original(&call, work, first).await,
@@ -199,7 +201,7 @@ fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
 }
 
 fn sent(work: &Work) -> Sent {
-    if work.pieces.is_some() { Sent::Rewritten } else { Sent::Original }
+    if work.is_rewritten() { Sent::Rewritten } else { Sent::Original }
 }
 
 /// Whether a status says that the request itself is at fault.
@@ -209,7 +211,7 @@ fn is_refusal(status: StatusCode) -> bool {
 
 /// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
 fn may_be_refused(work: &Work, status: StatusCode) -> bool {
-    work.pieces.is_some() && matches!(status.as_u16(), 200 | 400 | 422 | 500)
+    work.is_rewritten() && matches!(status.as_u16(), 200 | 400 | 422 | 500)
 }
 
 /// Whether a refusal is about signed thinking (A10, A27).

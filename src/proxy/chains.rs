@@ -156,6 +156,14 @@ impl Chains {
         self.recorder(tenant, None, request)
     }
 
+    /// The recorder of the response to a request that says `input` behind the response `previous`, whatever its body says
+    /// of what came before. `None`: that was not seen.
+    pub fn record_behind(self: &Arc<Self>, tenant: Tenant, previous: String, input: Bytes) -> Option<Recorder> {
+        let seen = input.len() <= MAX_INPUT && self.is_whole(tenant, &previous);
+        let chains = Arc::clone(self);
+        seen.then(|| Recorder { chains, tenant, previous: Some(previous), input, answer: Answer::Unread })
+    }
+
     fn recorder(
         self: &Arc<Self>,
         tenant: Tenant,

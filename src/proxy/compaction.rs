@@ -126,9 +126,8 @@ impl Compactor {
         conversation: &Conversation<'_>,
     ) -> Option<Work> {
         let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
-        work.known.incomplete |= overlaid.as_ref().is_some_and(|overlaid| overlaid.incomplete);
-        work.overlaid = overlaid;
-        work.known.remembered = self.remembered(incoming, &work.origin, conversation).await;
+        work.lay(overlaid);
+        work.remember(self.remembered(incoming, &work.origin, conversation).await);
         work.read_by(conversation);
         let origin = Arc::clone(&work.origin);
         let rewritten = self.sessions.get(origin.tenant, origin.root).is_rewritten();
@@ -150,8 +149,10 @@ impl Compactor {
         if work.tokens.is_none() && work.may_exceed_total(conversation) {
             work.tokens = self.count(&work).await;
         }
-        if !origin.strategies.observe {
-            self.place(&mut work, conversation);
+        match origin.strategies.observe {
+            false => self.place(&mut work, conversation),
+            // What only observes continues an answer where the provider has it all the same.
+            true => work.pieces = work.original.clone().map(|body| vec![body]),
         }
         // What was only counted, or shown, was never forwarded.
         if origin.errand != Errand::Count && self.conduct == Conduct::Serving {

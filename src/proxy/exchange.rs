@@ -118,10 +118,7 @@ impl Exchange<'_> {
     ) -> Result<(Held, Additions), Fault> {
         let intake = match taken {
             Taken::Whole(intake) => intake,
-            Taken::Passing(body) => {
-                let answer = self.attempt(Request::from_parts(parts, body), BodyHeaders::TakenIn).await?;
-                return Ok((Held::untouched(answer), Additions::default()));
-            }
+            Taken::Passing(body) => return self.untouched(parts, (body, BodyHeaders::TakenIn)).await,
         };
         record.stage(Stage::Intake);
         let mut work = match self.work(&parts, &intake, look).await {
@@ -129,11 +126,10 @@ impl Exchange<'_> {
             Looked::Unread(seen) if look == Look::Rewrite => {
                 return self.unread(parts, &intake, (seen, record)).await;
             }
-            Looked::Unread(_) => {
-                let request = Request::from_parts(parts, intake.original());
-                drop(intake);
-                let answer = self.attempt(request, BodyHeaders::TakenIn).await?;
-                return Ok((Held::untouched(answer), Additions::default()));
+            Looked::Unread(_) => return self.untouched(parts, (intake.original(), BodyHeaders::TakenIn)).await,
+            Looked::Continued(body, _permit) => {
+                let headers = BodyHeaders::Rewritten(body.len() as u64);
+                return self.untouched(parts, (intake.rewritten(vec![body]), headers)).await;
             }
         };
         record.stage(Stage::Plan);
@@ -147,12 +143,22 @@ impl Exchange<'_> {
         Ok((held, Additions { notes: work.notes(), watch, rounds }))
     }
 
+    /// One attempt, whose answer passes as it comes.
+    async fn untouched(
+        &self,
+        parts: Parts,
+        (body, headers): (SendBody, BodyHeaders),
+    ) -> Result<(Held, Additions), Fault> {
+        let answer = self.attempt(Request::from_parts(parts, body), headers).await?;
+        Ok((Held::untouched(answer), Additions::default()))
+    }
+
     /// One more model call of the same answer.
     pub(super) async fn work_again(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Option<Box<Work>> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
         match compactor.look(origin::Incoming { tools, ..self.incoming(parts, intake)? }).await {
             Looked::Read(work) => Some(work),
-            Looked::Unread(_) => None,
+            Looked::Unread(_) | Looked::Continued(..) => None,
         }
     }
 
@@ -161,7 +167,11 @@ impl Exchange<'_> {
         if let Some((compactor, incoming)) = compactor.zip(self.incoming(parts, intake)) {
             match look {
                 Look::Rewrite => return compactor.look(incoming).await,
-                Look::Remember => Box::pin(compactor.pass(incoming)).await,
+                Look::Remember => {
+                    if let Some((body, permit)) = Box::pin(compactor.pass(incoming)).await {
+                        return Looked::Continued(body, permit);
+                    }
+                }
                 Look::Away => {}
             }
         }

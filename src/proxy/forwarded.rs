@@ -1,5 +1,10 @@
 //! What is kept of a request that goes out: what went whole stays whole (L5), and what was refused is not sent again.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::budget::Permit;
 use super::compaction::Compactor;
 use super::journal::Ticket;
 use super::origin::Incoming;
@@ -10,16 +15,20 @@ use crate::store::{Lasting, Tenant};
 use crate::wire::{Conversation, Digest, Errand};
 
 impl Compactor {
-    /// Remembers a conversation that passes untouched: what went whole stays whole (L5).
-    pub async fn pass(&self, mut incoming: Incoming<'_>) {
-        if Errand::of_path(incoming.parts.uri.path()) == Errand::Count {
-            return;
+    /// Remembers a conversation that passes untouched: what went whole stays whole (L5). Gives what goes out in its place
+    /// where it continues an answer that the provider has elsewhere.
+    pub(super) async fn pass(&self, mut incoming: Incoming<'_>) -> Option<(Bytes, Arc<Permit>)> {
+        let (body, identity) = self.decode(&mut incoming).await.zip(self.identify(&incoming))?;
+        let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        if Errand::of_path(incoming.parts.uri.path()) != Errand::Count {
+            let chain: Vec<Digest> = conversation.chain().copied().collect();
+            self.remember(&identity, (&conversation, &chain), &Known::default());
+            let _ = self.offer(&incoming, &identity);
         }
-        let Some((body, identity)) = self.decode(&mut incoming).await.zip(self.identify(&incoming)) else { return };
-        let Some(conversation) = self.read(incoming.dialect, &body, identity.tenant).await else { return };
-        let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.remember(&identity, (&conversation, &chain), &Known::default());
-        let _ = self.offer(&incoming, &identity);
+        if !self.store.may_overlay() {
+            return None;
+        }
+        self.continued(&incoming, &identity, &conversation).await?.body
     }
 
     /// Hands a request to the session log.

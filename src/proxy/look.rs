@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::budget::Permit;
 use super::chains::{Recorder, is_recorded};
 use super::compaction::Compactor;
 use super::encoding::Encoding;
@@ -24,6 +25,8 @@ pub const UNKNOWN_WINDOW_BYTES: usize = 16 * 1024;
 /// What a look at a body comes to.
 pub enum Looked {
     Read(Box<Work>),
+    /// A bypassed turn that continues an answer where the provider has it: this goes out in its place.
+    Continued(Bytes, Arc<Permit>),
     /// It goes out as it is, and only an answer that is an error makes it worth
     /// [another look](Compactor::look_back).
     Unread(Seen),
@@ -113,6 +116,7 @@ impl Compactor {
             recorder,
             overlaid: None,
             begun: None,
+            original: None,
             ticket: None,
             origin,
         };

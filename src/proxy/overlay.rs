@@ -28,7 +28,7 @@ use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
 use crate::wire::rounds::Offer;
 use crate::wire::splice::{Edit, splice, total_len};
-use crate::wire::{Conversation, Digest, Errand, chain, hosted};
+use crate::wire::{Conversation, Digest, Errand, hosted};
 
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
@@ -89,6 +89,8 @@ impl Offered {
 pub struct Overlaid {
     /// The body with what is added; `None`: the client's own.
     pub body: Option<(Bytes, Arc<Permit>)>,
+    /// What stands for the client's own body: the one that continues an answer where the provider has it.
+    pub original: Option<Bytes>,
     /// Tools that are offered in it.
     pub offered: Option<Arc<Offered>>,
     /// Tools that are offered from the first removal on, if this request makes it.
@@ -132,7 +134,13 @@ impl Compactor {
         conversation: &Conversation<'_>,
     ) -> Option<Overlaid> {
         let config = &incoming.shard.proxy.config;
-        if !config.offers_tools() && !self.store.may_overlay() || identity.proof != Proof::Known {
+        if !config.offers_tools() && !self.store.may_overlay() {
+            return None;
+        }
+        if let Some(continued) = self.continued(incoming, identity, conversation).await {
+            return Some(continued);
+        }
+        if identity.proof != Proof::Known {
             return None;
         }
         let upstream = config.upstreams.get(incoming.index).map_or("", |upstream| &upstream.name);
@@ -141,9 +149,6 @@ impl Compactor {
         let strategies = config.strategies(&subject);
         if strategies.observe {
             return None;
-        }
-        if let Some(id) = chain::previous(conversation) {
-            return Some(self.continued(incoming, &identity.tenant, (conversation, &id)).await);
         }
         let root = conversation.items.first()?.chain;
         if self.refused_tools.has((identity.tenant, root)) {
@@ -280,7 +285,8 @@ impl Compactor {
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
     pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
         let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
-        let added = work.origin.overlaid || work.begun.is_some() || remembered;
+        let laid = work.origin.overlaid && work.original.is_none();
+        let added = laid || work.begun.is_some() || remembered;
         if added {
             self.refused_tools.note((work.origin.tenant, work.origin.root));
         }

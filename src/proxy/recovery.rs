@@ -65,7 +65,8 @@ impl Compactor {
             let chain: Vec<Digest> = whole.chain().copied().collect();
             (self.store.known(&tenant, &chain).await, self.remembered_before(&origin, &whole).await)
         };
-        work.known = Known { remembered, ..known };
+        work.known = known;
+        work.remember(remembered);
         (work.origin, work.pieces, work.tokens) = (Arc::new(origin), None, None);
         true
     }

@@ -85,8 +85,10 @@ impl Rehearsal {
             Health::Off | Health::Degraded => "the store does not take what would be removed",
         };
         match looked {
-            Looked::Unread(_) => Rehearsed::original(note),
-            Looked::Read(work) if work.origin.strategies.observe => Rehearsed::original("observed only"),
+            Looked::Unread(_) | Looked::Continued(..) => Rehearsed::original(note),
+            Looked::Read(work) if work.origin.strategies.observe => {
+                Rehearsed { pieces: work.pieces, ..Rehearsed::original("observed only") }
+            }
             Looked::Read(work) => {
                 Rehearsed { pieces: work.pieces.clone(), actions: work.actions, tokens: work.tokens, note }
             }

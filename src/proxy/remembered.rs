@@ -18,12 +18,30 @@ use crate::compact::{Remembered, client_compaction};
 use crate::config::MemorySettings;
 use crate::memory::MemoryPath;
 use crate::memory::recollection::recollection;
-use crate::store::{Batch, Health, Overlay, OverlayKind};
+use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind};
 use crate::wire::{Conversation, Digest, Errand};
 
 /// Most messages of an opening that are looked at, the last ones: users who write so many before the first answer are
 /// none.
 const MOST_OPENING: usize = 64;
+
+/// What the store could say of it.
+#[derive(Debug, Default)]
+pub(super) struct Recalled {
+    pub(super) remembered: Option<Arc<Remembered>>,
+    /// There may be other than this, which could not be read in time.
+    pub(super) incomplete: bool,
+}
+
+impl Recalled {
+    fn of(remembered: Option<Arc<Remembered>>) -> Self {
+        Self { remembered, incomplete: false }
+    }
+
+    fn frozen(found: &FoundOverlays, keys: &[Digest]) -> Self {
+        Self { remembered: frozen_memory(&found.rows, keys), incomplete: found.incomplete }
+    }
+}
 
 impl Compactor {
     /// What memory said when this conversation began, or says now that it begins.
@@ -32,15 +50,24 @@ impl Compactor {
         incoming: &Incoming<'_>,
         origin: &Origin,
         conversation: &Conversation<'_>,
-    ) -> Option<Arc<Remembered>> {
+    ) -> Recalled {
         let settings = origin.strategies.memory.as_ref().filter(|memory| memory.inject);
-        let keys = self.keys(origin, conversation)?;
-        let found = self.store.overlays(&origin.tenant, &keys).await;
-        let frozen = frozen_memory(&found.rows, &keys);
-        if frozen.is_some() || found.incomplete {
-            return frozen;
+        let Some(keys) = self.keys(origin, conversation) else { return Recalled::default() };
+        let frozen = Recalled::frozen(&self.store.overlays(&origin.tenant, &keys).await, &keys);
+        let settings = settings.filter(|_| conversation.begins() && incoming.chains == Beginning::New);
+        match settings.filter(|_| frozen.remembered.is_none() && !frozen.incomplete) {
+            Some(settings) => Recalled::of(self.begun_with(origin, conversation, (settings, keys)).await),
+            None => frozen,
         }
-        let settings = settings.filter(|_| conversation.begins() && incoming.chains == Beginning::New)?;
+    }
+
+    /// What memory says now that a conversation begins.
+    async fn begun_with(
+        &self,
+        origin: &Origin,
+        conversation: &Conversation<'_>,
+        (settings, keys): (&MemorySettings, Vec<Digest>),
+    ) -> Option<Arc<Remembered>> {
         match origin.errand {
             Errand::Generate if client_compaction::asks_for_it(conversation) => None,
             Errand::Generate => {
@@ -54,9 +81,9 @@ impl Compactor {
     }
 
     /// What memory said when this conversation began.
-    pub(super) async fn remembered_before(&self, origin: &Origin, whole: &Conversation<'_>) -> Option<Arc<Remembered>> {
-        let keys = self.keys(origin, whole)?;
-        frozen_memory(&self.store.overlays(&origin.tenant, &keys).await.rows, &keys)
+    pub(super) async fn remembered_before(&self, origin: &Origin, whole: &Conversation<'_>) -> Recalled {
+        let Some(keys) = self.keys(origin, whole) else { return Recalled::default() };
+        Recalled::frozen(&self.store.overlays(&origin.tenant, &keys).await, &keys)
     }
 
     /// Under which memory may be kept for this opening: the digest of each of its messages, from the first on. `None`:

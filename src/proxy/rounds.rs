@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use self::call::Call;
 use self::head::without_body_headers;
 use super::budget::Permit;
+use super::chains::Recorder;
 use super::encoding::Encoding;
 use super::headers;
 use super::holding::Held;
@@ -63,6 +64,8 @@ pub(super) struct Rounds {
     place: (Digest, usize),
     answer: Answer,
     results: Vec<Vec<OwnResult>>,
+    /// Records the answer to the next model call, where others may continue it.
+    recorder: Option<Recorder>,
     /// The client wants one of its tools called.
     demanding: bool,
     /// What was hidden is no part of what the client has.
@@ -84,6 +87,8 @@ enum End {
     Gone,
     /// The upstream broke off.
     Broken(RelayError),
+    /// The answer cannot be held, so that nobody can say what else it names.
+    TooLong,
     /// What is to be relayed as it is.
     Relay(Box<Call>),
     Fault(Fault),
@@ -142,6 +147,7 @@ impl Exchange<'_> {
             place: (overlaid.tip, overlaid.least),
             answer: Answer::new(work.origin.dialect, form, offered.names()),
             results: Vec::new(),
+            recorder: None,
             demanding: false,
             forgotten: false,
             calls: 1,

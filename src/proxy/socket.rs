@@ -309,7 +309,7 @@ impl Socket {
             };
             match compactor.look(incoming).await {
                 Looked::Read(work) => Some(work),
-                Looked::Unread(_) => None,
+                Looked::Unread(_) | Looked::Continued(..) => None,
             }
         });
         self.looking = Some(Looking { lane: at, raw, work: AbortOnDropHandle::new(looking) });

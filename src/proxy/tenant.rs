@@ -64,7 +64,8 @@ pub enum Proof {
     /// Whoever knows the credential has it, or an upstream has accepted the token.
     Known,
     /// A token's own claim: until its upstream answers 2xx nothing is planned or written for it, and nothing read but
-    /// what a refusal for bound thinking makes due. The tenant is then the token's own, not the one that it claims.
+    /// what a refusal for bound thinking makes due, and where an answer is continued. The tenant is then the token's
+    /// own, not the one that it claims.
     Claimed,
 }
 

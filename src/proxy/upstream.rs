@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -54,7 +54,8 @@ impl Clients {
         route: &Route,
         request: Request<SendBody>,
     ) -> impl Future<Output = Result<Response<Incoming>, Fault>> {
-        within(route, self.calls.request(request))
+        let answer = within(route, self.calls.request(request));
+        async move { answer.await.and_then(|answer| unswitched(route, answer)) }
     }
 
     /// As [`send`](Self::send), over a connection that can be upgraded.
@@ -75,6 +76,16 @@ pub fn expect_continue(request: Request<Incoming>) -> Request<SendBody> {
         }
     });
     request
+}
+
+/// An answer, but for another protocol: the request asked for none (RFC 9110, 7.8), and who sent it would wait for the
+/// answer on a connection that is a tunnel.
+fn unswitched(route: &Route, answer: Response<Incoming>) -> Result<Response<Incoming>, Fault> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer);
+    }
+    let detail = format!("upstream \"{}\" switched to another protocol that nobody asked for", route.upstream.name);
+    Err(Fault::new(Outcome::AnswerBroken, detail))
 }
 
 async fn within(route: &Route, answer: legacy::ResponseFuture) -> Result<Response<Incoming>, Fault> {

@@ -15,6 +15,7 @@ use super::journal::Ticket;
 use super::look::UNKNOWN_WINDOW_BYTES;
 use super::origin::Origin;
 use super::overlay::{Offered, Overlaid, readers};
+use super::remembered::Recalled;
 use super::second::Overflow;
 use crate::compact::plan::Actions;
 use crate::compact::{Change, Known, binding};
@@ -32,6 +33,8 @@ pub struct Work {
     pub known: Known,
     /// What goes upstream; `None`: the client's own body.
     pub pieces: Option<Vec<Bytes>>,
+    /// What stands for the client's own body, where that continues an answer of which the provider has another id.
+    pub original: Option<Bytes>,
     pub actions: Actions,
     /// Calibrated tokens before and after; `None` where they were not counted.
     pub tokens: Option<Change>,
@@ -56,6 +59,19 @@ pub struct Work {
 }
 
 impl Work {
+    /// Takes in what is in force before the request is planned.
+    pub(super) fn lay(&mut self, overlaid: Option<Overlaid>) {
+        self.known.incomplete |= overlaid.as_ref().is_some_and(|overlaid| overlaid.incomplete);
+        self.original = overlaid.as_ref().and_then(|overlaid| overlaid.original.clone());
+        self.overlaid = overlaid;
+    }
+
+    /// Takes in what memory said when the conversation began.
+    pub(super) fn remember(&mut self, recalled: Recalled) {
+        self.known.incomplete |= recalled.incomplete;
+        self.known.remembered = recalled.remembered;
+    }
+
     /// The body to send. Can be made again for a second attempt.
     pub fn body(&self, intake: &Intake) -> SendBody {
         match &self.pieces {
@@ -167,9 +183,18 @@ impl Work {
         }
     }
 
+    /// Whether what goes upstream says more or less than the client's own body.
+    pub(super) fn is_rewritten(&self) -> bool {
+        match (self.pieces.as_deref(), &self.original) {
+            (None, _) => false,
+            (Some([only]), Some(original)) => only != original,
+            (Some(_), _) => true,
+        }
+    }
+
     /// Takes the client's own body back into use.
     pub(super) fn send_original(&mut self) {
-        self.pieces = None;
+        self.pieces = self.original.clone().map(|body| vec![body]);
         self.actions = Actions::default();
         self.tokens = self.tokens.map(|tokens| Change { after: tokens.before, ..tokens });
         self.bound();

@@ -8,9 +8,10 @@ use super::page::Place;
 use super::sessions::Part;
 use crate::compact::TextId;
 use crate::store::log::Cursor;
+use crate::wire::rounds::MOST_ARGUMENTS;
 
 /// Most bytes of a call's arguments.
-pub const MAX_ARGUMENTS: usize = 256 << 10;
+pub const MAX_ARGUMENTS: usize = MOST_ARGUMENTS;
 /// Messages of a page of history where nothing else is asked for, hits of the searches likewise.
 const LAST: usize = 20;
 const SESSION_HITS: usize = 10;
@@ -137,11 +138,11 @@ fn request(tool: Tool, arguments: &str) -> Result<Request, String> {
 /// A removed text's id, also in capitals or as the end of the path that a notice names.
 fn text_id(given: &str) -> Result<TextId, String> {
     let last = given.trim().rsplit('/').next().unwrap_or_default();
-    last.to_ascii_lowercase().parse().map_err(|_| "id must be the 32 hexadecimal digits from a notice.".to_owned())
+    last.parse().map_err(|_| "id must be the 32 hexadecimal digits from a notice.".to_owned())
 }
 
 fn session_id(given: &str) -> Result<[u8; 16], String> {
-    let id: Result<TextId, _> = given.to_ascii_lowercase().parse();
+    let id: Result<TextId, _> = given.parse();
     id.map(|id| id.0).map_err(|_| "sessionId must be the 32 hexadecimal digits of an id from session_list.".to_owned())
 }
 

@@ -115,6 +115,10 @@ pub enum Form {
     Json,
 }
 
+/// Most bytes of the arguments with which a tool of the proxy's may be called. Longer ones are not kept, and no history
+/// has them: the call fails.
+pub const MOST_ARGUMENTS: usize = 256 << 10;
+
 /// The member of a Chat delta that holds what is said.
 const CONTENT: &str = "\"content\":";
 

@@ -55,6 +55,11 @@ async fn what_recovery_took_out_is_found() {
 }
 
 #[tokio::test]
+async fn what_left_one_conversation_in_every_way_is_found() {
+    all_found(Way::Everything).await;
+}
+
+#[tokio::test]
 async fn what_three_compactions_took_out_is_found() {
     all_found(Way::Chain).await;
 }

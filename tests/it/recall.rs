@@ -9,6 +9,7 @@ mod ends;
 mod failures;
 mod histories;
 mod offers;
+mod overlong;
 mod pace;
 mod scope;
 mod slow;

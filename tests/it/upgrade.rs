@@ -88,3 +88,23 @@ async fn a_silent_tunnel_is_given_up() {
     client.head().await;
     assert_eq!((client.rest().await, server.rest().await), (Vec::new(), Vec::new()));
 }
+
+#[tokio::test]
+async fn who_asks_for_no_other_protocol_gets_none() {
+    for proxy in [start, |config| start(with_strategy(config))] {
+        let listener = Listener::bind().await;
+        let proxy = proxy(config(&listener.url()));
+        let mut client = connect(proxy.proxy_addr).await;
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nContent-Type: application/json\r\nContent-Length";
+        client.send(format!("{head}: {}\r\n\r\n{body}", body.len())).await;
+        let mut server = listener.accept().await;
+        server.head().await;
+        server.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n").await;
+        let head = client.head().await;
+        assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
+        let length: usize = values(&head, "content-length")[0].parse().unwrap();
+        let told = String::from_utf8(client.exactly(length).await).unwrap();
+        assert!(told.contains("compactproxy_error") && told.contains("another protocol"), "{told}");
+    }
+}

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, TRAILER};
 use http::request::Parts;
 
 use super::super::body::Framing;
 use super::super::budget::Permit;
+use super::super::chains::Recorder;
 use super::super::headers::BodyHeaders;
 use super::super::holding::Held;
 use super::super::intake::Intake;
@@ -20,9 +22,13 @@ use crate::wire::rounds::{Answer, Form};
 use crate::wire::splice::splice;
 
 impl Rounds {
-    /// The next model call's body: the client's with the rounds behind it. `None`: there is no room for it.
-    pub(super) async fn continued(&mut self) -> Option<Intake> {
+    /// The next model call's body: the client's with the rounds behind it, the last of which ends with `said`. `None`:
+    /// there is no room for it.
+    pub(super) async fn continued(&mut self, said: Bytes) -> Option<Intake> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
+        // Others may continue the answer that follows: what they continue begins before this round.
+        let chains = &compactor.chains;
+        self.recorder = self.answer.id().and_then(|id| chains.record_behind(self.owner.0, id, said));
         let client = self.client.as_ref()?.body.clone();
         let mut permit = Permit::empty(&self.shard.proxy.budget);
         if !self.share.resize(self.held()) || !permit.grow(client.len() + self.added.len()) {
@@ -45,7 +51,8 @@ impl Rounds {
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
         // The last round is to bring the call that the client asked for: there are only its own tools to be called.
         let tools = if self.demanding && self.calls >= self.most_rounds { Tools::Without } else { Tools::Offered };
-        self.ask(&parts, &intake, tools).await
+        let recorder = self.recorder.take();
+        self.ask((&parts, &intake), tools, recorder).await
     }
 
     /// The client's own body once more, without tools: nothing of the rounds so far was shown.
@@ -55,15 +62,20 @@ impl Rounds {
         match self.form {
             // The client has the opening already.
             Form::Stream => self.answer.next_round(),
-            Form::Json => self.answer = Answer::new(self.dialect, self.form, self.offered.names()),
+            Form::Json => self.answer = Answer::new(self.dialect, self.form, Arc::default()),
         }
         let none = || End::Fault(Fault::new(Outcome::AnswerBroken, "the client's request is gone"));
         let intake = self.intake.take().ok_or_else(none)?;
-        self.ask(&self.parts, &intake, Tools::Without).await
+        self.ask((&self.parts, &intake), Tools::Without, None).await
     }
 
     /// One model call.
-    async fn ask(&self, parts: &Parts, intake: &Intake, tools: Tools) -> Result<Call, End> {
+    async fn ask(
+        &self,
+        (parts, intake): (&Parts, &Intake),
+        tools: Tools,
+        recorder: Option<Recorder>,
+    ) -> Result<Call, End> {
         let fault = || End::Fault(Fault::new(Outcome::ConnectFailed, "there is no upstream for this request"));
         let (route, clients) = self.shard.upstream(self.index).ok_or_else(fault)?;
         let dialect = Some(self.dialect);
@@ -73,6 +85,7 @@ impl Rounds {
             let answer = exchange.attempt(request, BodyHeaders::TakenIn).await.map_err(End::Fault)?;
             return Ok(Call { held: Held::untouched(answer), watch: None });
         };
+        work.recorder = recorder.or(work.recorder.take());
         let held = exchange.attempts(parts, intake, &mut work).await.map_err(End::Fault)?;
         let watch = learning::of_call(&self.shard, &mut work, (held.answer.status(), held.answer.headers()));
         Ok(Call { held, watch })

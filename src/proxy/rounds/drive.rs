@@ -40,7 +40,7 @@ impl Rounds {
         };
         match end {
             End::Complete => self.tally.finish(),
-            End::Gone => {}
+            End::Gone | End::TooLong => {}
             End::Broken(error) => drop(gone.send(Err(error)).await),
             End::Relay(call) => {
                 let error = call.error(self.idle()).await;
@@ -108,7 +108,7 @@ impl Rounds {
             }
             self.let_go(sink);
             if self.answer.is_stuck() {
-                return Err(End::Fault(too_long()));
+                return Err(End::TooLong);
             }
             if self.answer.hides() && self.answer.is_between_events() && reading.is_over() {
                 break;
@@ -161,7 +161,7 @@ impl Rounds {
         }
         let said = self.run(&round).await;
         self.added.extend([b",", &*round.turn, b",", &*said].concat());
-        let Some(intake) = self.continued().await else {
+        let Some(intake) = self.continued(said).await else {
             self.results.pop();
             return self.last(&round, "no_room", sink).await;
         };
@@ -192,12 +192,13 @@ impl Rounds {
         Err(self.finish(sink).await)
     }
 
-    /// Where a later call fails and nothing was shown yet, the client's own request takes its place; but nobody is asked
-    /// again at once who wants fewer requests (L6).
+    /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
+    /// request takes its place; but nobody is asked again at once who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
         let limited = matches!(&end, End::Relay(call) if call.held.answer.status() == StatusCode::TOO_MANY_REQUESTS);
-        if self.calls == 1 || self.forgotten || limited || sink.is_shown() {
-            return Err(end);
+        let is_clients = self.calls == 1 && !matches!(end, End::TooLong);
+        if is_clients || self.forgotten || limited || sink.is_shown() {
+            return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }
         Call::judged(self.ask_anew().await)
     }

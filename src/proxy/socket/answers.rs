@@ -24,7 +24,7 @@ impl Lane {
         match step {
             Step::Hold => self.turn = Turn::Holding(sent),
             Step::Answered => {
-                self.answered(ends, sent);
+                self.answered(ends, *sent);
                 self.observe((text, last));
             }
             Step::Failed => {
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// The provider took the request: all that was held goes to the client, and what follows is observed.
-    fn answered(&mut self, ends: &mut Ends, mut sent: Box<Sent>) {
+    fn answered(&mut self, ends: &mut Ends, mut sent: Sent) {
         match sent.attempt {
             Attempt::First => {}
             Attempt::Shorter => ends.shard.proxy.metrics.recovery_ended("recovered"),
@@ -125,7 +125,7 @@ impl Lane {
     /// Holds nothing back any longer: what is out is taken for answered.
     pub(super) fn let_pass(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
-            Turn::Holding(sent) => self.answered(ends, sent),
+            Turn::Holding(sent) => self.answered(ends, *sent),
             Turn::Mending { refusal, .. } => {
                 self.close(StatusCode::BAD_REQUEST.as_u16());
                 ends.send_client(refusal);

@@ -102,7 +102,7 @@ impl Sent {
     }
 
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
-        let sent = if self.work.pieces.is_some() { Body::Rewritten } else { Body::Original };
+        let sent = if self.work.is_rewritten() { Body::Rewritten } else { Body::Original };
         let of_form = refusal::blames_form(text);
         let refusal = Refusal { verdict, status: status_of(text), sent, of_form, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {

@@ -20,6 +20,7 @@ pub const MOST_WHOLE: usize = 16 * 1024 * 1024;
 pub struct Answer {
     form: Form,
     state: State,
+    own: Arc<[String]>,
     /// [`MOST_HELD`] and [`MOST_WHOLE`].
     most: (usize, usize),
     cutter: Cutter,
@@ -35,6 +36,8 @@ pub struct Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Reading,
+    /// The rest of an event passes as it comes.
+    Passing,
     /// All passes as it comes.
     Raw,
     Stuck,
@@ -71,13 +74,14 @@ impl Answer {
     /// `own`: names under which tools of the proxy's were offered.
     pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
         let splicer = match dialect {
-            Dialect::Chat => Splicer::Chat(Box::new(chat::Splicer::new(own))),
-            Dialect::Messages => Splicer::Messages(Box::new(messages::Splicer::new(own))),
-            Dialect::Responses => Splicer::Responses(Box::new(responses::Splicer::new(own))),
+            Dialect::Chat => Splicer::Chat(Box::new(chat::Splicer::new(Arc::clone(&own)))),
+            Dialect::Messages => Splicer::Messages(Box::new(messages::Splicer::new(Arc::clone(&own)))),
+            Dialect::Responses => Splicer::Responses(Box::new(responses::Splicer::new(Arc::clone(&own)))),
         };
         Self {
             form,
             state: State::Reading,
+            own,
             most: (MOST_HELD, MOST_WHOLE),
             cutter: Cutter::default(),
             body: Vec::new(),
@@ -99,7 +103,8 @@ impl Answer {
             }
             (_, Form::Json) => self.body.extend_from_slice(piece),
             (_, Form::Stream) => {
-                for event in self.cutter.push(piece) {
+                let piece = self.pass(piece.clone());
+                for event in self.cutter.push(&piece) {
                     each!(&mut self.splicer, it => it.event(event, &mut self.out));
                 }
             }
@@ -113,18 +118,39 @@ impl Answer {
         std::mem::take(&mut self.out.now)
     }
 
-    /// What has to be whole to be read is too long.
+    /// The rest of an event that passes as it comes, handed on; what is behind it.
+    fn pass(&mut self, piece: Bytes) -> Bytes {
+        if self.state != State::Passing {
+            return piece;
+        }
+        let end = self.cutter.end_of_passing(&piece);
+        let (mut piece, at) = (piece, end.unwrap_or(usize::MAX));
+        let passed = piece.split_to(at.min(piece.len()));
+        self.out.now.push(passed);
+        if end.is_some() {
+            self.state = State::Reading;
+        }
+        piece
+    }
+
+    /// What has to be whole to be read is too long. It is not shown where there may be a call of the proxy's in it.
     fn overflow(&mut self) {
-        if self.hides() {
-            self.state = State::Stuck;
+        let offered = !self.own.is_empty();
+        if self.hides() || offered && (self.form == Form::Json || may_call(self.cutter.pending(), &self.own)) {
+            (self.state, self.body) = (State::Stuck, Vec::new());
             return;
         }
-        self.state = State::Raw;
         if let Splicer::Chat(it) = &mut self.splicer {
             it.release(&mut self.out.now);
         }
-        let held = [self.cutter.rest(), std::mem::take(&mut self.body).into()];
-        self.out.now.extend(held.into_iter().filter(|piece| !piece.is_empty()));
+        if self.form == Form::Json {
+            self.state = State::Raw;
+            return self.out.now.push(std::mem::take(&mut self.body).into());
+        }
+        // What is in it nobody knows: no other round follows.
+        self.hold_no_more();
+        self.state = State::Passing;
+        self.out.now.push(self.cutter.begin_passing());
     }
 
     /// Whether the answer passes as it comes.
@@ -213,6 +239,14 @@ impl Answer {
         }
     }
 
+    /// The id under which its provider has the current round's answer, if others may continue it there.
+    pub fn id(&self) -> Option<String> {
+        match &self.splicer {
+            Splicer::Chat(_) | Splicer::Messages(_) => None,
+            Splicer::Responses(it) => it.id(),
+        }
+    }
+
     /// What the client does not see of this answer; `results`: of each round that ended with calls, in order of
     /// the rounds. `None` where nothing is hidden.
     pub fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
@@ -227,6 +261,16 @@ impl Answer {
             Splicer::Responses(it) => it.alias(results),
         }
     }
+}
+
+/// How calls, and the tools that a response repeats, are written.
+const OF_CALLS: [&str; 6] =
+    ["\"tool_calls\"", "\"function_call\"", "\"tool_use\"", "\"arguments\"", "\"input\"", "\"tools\""];
+
+/// Whether a tool of the proxy's may be named in an event of which this is the beginning.
+fn may_call(begun: &[u8], own: &[String]) -> bool {
+    let mut words = OF_CALLS.into_iter().chain(own.iter().map(String::as_str));
+    words.any(|word| memchr::memmem::find(begun, word.as_bytes()).is_some())
 }
 
 #[cfg(test)]

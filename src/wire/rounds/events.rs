@@ -11,6 +11,8 @@ pub(super) struct Cutter {
     /// Where the line that is not whole yet begins, and up to where it was looked at.
     line: usize,
     seen: usize,
+    /// The line that passes has something in it.
+    begun: bool,
 }
 
 /// One event, up to and including its blank line; or what a stream ended with.
@@ -38,6 +40,31 @@ impl Cutter {
         }
         self.seen = self.pending.len();
         events
+    }
+
+    /// What has come of an event that is not whole.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.pending
+    }
+
+    /// The event that is not whole passes as it comes: what has come of it, taken out.
+    pub(super) fn begin_passing(&mut self) -> Bytes {
+        self.begun = self.pending.get(self.line..).is_some_and(|line| line.iter().any(|byte| *byte != b'\r'));
+        self.rest()
+    }
+
+    /// Where the event that passes ends in `piece`.
+    pub(super) fn end_of_passing(&mut self, piece: &[u8]) -> Option<usize> {
+        let mut line = 0;
+        for end in memchr::memchr_iter(b'\n', piece) {
+            let blank = matches!(piece.get(line..end), Some(b"" | b"\r"));
+            if blank && !self.begun {
+                return Some(end + 1);
+            }
+            (self.begun, line) = (false, end + 1);
+        }
+        self.begun |= piece.get(line..).is_some_and(|line| line.iter().any(|byte| *byte != b'\r'));
+        None
     }
 
     /// Bytes of an event that is not whole.

@@ -13,7 +13,7 @@ pub(super) use self::offers::{added, appended, array, declared, may_keep, may_of
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
-use super::object::{NO_ARGUMENTS, Object, edited, readable, utf8};
+use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
 use super::told::{Told, Written};
 use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
 use crate::wire::writing::quoted;
@@ -314,7 +314,8 @@ fn with_readable_input(raw: &Bytes, block: &Object<'_>) -> Bytes {
 fn own_call(raw: &[u8], written: Option<String>) -> Option<OwnCall> {
     let block = Object::read(raw, 0)?;
     let arguments = written.unwrap_or_else(|| block.raw("input").map(utf8).unwrap_or_default());
-    Some(OwnCall { id: block.string("id").into_owned(), name: block.string("name").into_owned(), arguments })
+    let (id, name) = (block.string("id").into_owned(), block.string("name").into_owned());
+    Some(OwnCall { id, name, arguments: bounded(arguments) })
 }
 
 /// The event with another index, where that differs.

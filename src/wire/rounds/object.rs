@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::MOST_ARGUMENTS;
 use crate::wire::canonical::{Spelling, spelt};
 use crate::wire::chain::without;
 use crate::wire::scan::{self, Member, elements, kind, string};
@@ -81,9 +82,21 @@ pub(super) fn edited(text: &Bytes, mut edits: Vec<Edit>) -> Bytes {
 /// What stands in a history in place of arguments that are not [`readable`].
 pub(super) const NO_ARGUMENTS: &str = "{}";
 
-/// Whether a call's arguments may stand in a history: an object whose nesting and keys every reader takes alike.
-/// Servers refuse others, some of them (C6) whenever the history comes again.
+/// A call's arguments as far as they are of use: of those that are too long so much that this can be told.
+pub(super) fn bounded(mut arguments: String) -> String {
+    let end = (MOST_ARGUMENTS + 1..arguments.len()).find(|at| arguments.is_char_boundary(*at));
+    if let Some(end) = end {
+        arguments.truncate(end);
+    }
+    arguments
+}
+
+/// Whether a call's arguments may stand in a history: an object whose nesting and keys every reader takes alike, and
+/// not too long. Servers refuse others, some of them (C6) whenever the history comes again.
 pub(super) fn readable(arguments: &[u8]) -> bool {
+    if arguments.len() > MOST_ARGUMENTS {
+        return false;
+    }
     // As deep as a call stands in a message.
     let within = [br#"{"":[[["#, arguments, b"]]]}"].concat();
     let is_object = arguments.trim_ascii_start().starts_with(b"{");

@@ -16,9 +16,9 @@ pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
-use super::object::{NO_ARGUMENTS, Object, edited, readable, utf8};
+use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
 use super::told::{Told, Written};
-use super::{Alias, Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
+use super::{Alias, Aside, Conversation, Edit, Ending, MOST_ARGUMENTS, Offer, OwnCall, OwnResult, Round};
 use crate::wire::scan::elements;
 use crate::wire::writing::quoted;
 
@@ -88,7 +88,7 @@ impl Splicer {
                 out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
-                self.last = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
+                self.last = self.with_short_arguments(object.raw("response").unwrap_or_default());
                 if self.hides() {
                     return out.ends.push(event.bytes);
                 }
@@ -113,9 +113,10 @@ impl Splicer {
         });
         if object.string("type") == "response.output_item.done" {
             let raw = object.raw("item").unwrap_or_default();
+            let kept = self.with_readable_arguments(&Bytes::copy_from_slice(raw));
             if let Some(found) = self.items.get_mut(at).filter(|_| !self.full) {
-                self.held += raw.len();
-                found.done = Some(Bytes::copy_from_slice(raw));
+                self.held += kept.len();
+                found.done = Some(kept);
             }
             self.tell(raw);
         }
@@ -168,7 +169,7 @@ impl Splicer {
         let Some(item) = Object::read(raw, 0) else { return };
         if self.is_own(&item) {
             let (id, name) = (item.string("call_id").into_owned(), item.string("name").into_owned());
-            let arguments = item.string("arguments").into_owned();
+            let arguments = bounded(item.string("arguments").into_owned());
             let kept = self.with_readable_arguments(&Bytes::copy_from_slice(raw));
             return self.told.hide(utf8(&kept), OwnCall { id, name, arguments });
         }
@@ -191,6 +192,20 @@ impl Splicer {
         let Some(item) = Object::read(raw, 0).filter(|item| self.is_own(item)) else { return raw.clone() };
         let wrong = !readable(item.string("arguments").as_bytes());
         edited(raw, item.set("arguments", quoted(NO_ARGUMENTS)).into_iter().filter(|_| wrong).collect())
+    }
+
+    /// A response without the arguments of the proxy's calls that are too long.
+    fn with_short_arguments(&self, response: &[u8]) -> Bytes {
+        let raw = Bytes::copy_from_slice(response);
+        if raw.len() <= MOST_ARGUMENTS {
+            return raw;
+        }
+        let items = Object::read(&raw, 0).map(|response| response.elements("output")).unwrap_or_default();
+        let edit = |span: std::ops::Range<usize>| {
+            let (item, with) = (raw.slice(span.clone()), self.with_readable_arguments(&raw.slice(span.clone())));
+            (item != with).then_some(Edit { span, with })
+        };
+        edited(&raw, items.into_iter().filter_map(edit).collect())
     }
 
     /// The event with the next number and with `edits`; as it is where nothing differs.

@@ -158,6 +158,29 @@ async fn a_new_token_does_not_end_a_session_whose_thinking_is_bound() {
     assert!(answer.contains("bound to a different") && !answer.contains("x-compactproxy"), "{answer}");
 }
 
+/// What is too long is made shorter, whatever else the refusal speaks of.
+#[tokio::test]
+async fn an_overflow_under_a_new_token_is_recovered_though_it_speaks_of_thinking() {
+    let (listener, proxy) = served(&format!("{EVICTION}[compaction]\n")).await;
+    let send = |hour: u32, messages: &[Value]| {
+        ask_as(proxy.proxy_addr, &token(hour), "/v1/messages", body(messages).to_string())
+    };
+    let begun = loop_of(1, 3_000);
+    for messages in [&begun[..1], &begun[..]] {
+        let asked = send(1, messages);
+        answered(&listener, &done()).await;
+        asked.await.unwrap();
+    }
+    let asked = send(2, &loop_of(2, 3_000));
+    let error = json!({"type": "invalid_request_error", "message": "prompt is too long: 12000 tokens > 8000 maximum",
+        "hint": "thinking counts"});
+    let long = json!({"type": "error", "error": error}).to_string();
+    answered(&listener, &reply("400 Bad", "application/json", &long)).await;
+    answered(&listener, &done()).await;
+    let answer = asked.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("recovered"), "{answer}");
+}
+
 /// The client's own body may be too long by itself: what was refused is not in the full fold's way at the next turn.
 #[tokio::test]
 async fn a_refused_option_gives_way_to_the_full_fold_though_the_original_is_too_long() {

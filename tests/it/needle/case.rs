@@ -1,10 +1,12 @@
 //! One conversation on one way: its turns, what is gone from the last of them, and whether it is found.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use compactproxy::demo::provider::{Provider, Verdict};
+use compactproxy::demo::window::Limit;
 use compactproxy::proxy::reading::{Reading, Shares};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -98,6 +100,12 @@ impl<'d> Stand<'d> {
         self.start();
     }
 
+    /// A limit that the last prompt filled.
+    fn just_taken(&self) -> Limit {
+        let taken = attempts(&self.provider).into_iter().rfind(|exchange| exchange.verdict == Verdict::Accepted);
+        Limit { input: Some(taken.unwrap().usage.prompt), total: None }
+    }
+
     /// Sends a body: its actions, and what the provider took in its place.
     async fn turn(&self, body: &Value) -> (Vec<String>, String) {
         let answer = self.dialect.ask(self.proxy().proxy_addr, "k", body).await;
@@ -113,13 +121,19 @@ pub async fn run(dialect: &dyn Dialect, way: Way, seed: u64) -> Found {
     let mut dice = Dice::new(seed);
     let mut stand = Stand::new(dialect, way, &mut dice).await;
     let history = History::generated(dialect, seed, way.sizes());
-    let stream = seed.is_multiple_of(2);
-    let mut compactions = 0;
+    let stream = seed.is_multiple_of(2) || way == Way::Everything;
+    let (mut compactions, mut all) = (0, BTreeSet::new());
     for count in &history.asked {
+        // Once there is something to lose, the provider takes no longer what it took before.
+        let squeezed = way == Way::Everything && compactions >= 2 && !all.contains("recovered");
+        stand.provider.set_limit(if squeezed { stand.just_taken() } else { way.limit() });
         let (actions, _) = stand.turn(&history.body(dialect, *count, stream)).await;
         compactions += usize::from(actions.iter().any(|action| action == "summarized" || action == "folded"));
+        all.extend(actions);
     }
-    assert!(way != Way::Chain || compactions >= 3, "{dialect:?} {seed}: {compactions} compactions");
+    stand.provider.set_limit(way.limit());
+    assert!(compactions >= way.compactions(), "{dialect:?} {seed}: {compactions} compactions");
+    assert!(way.actions().iter().all(|action| all.contains(*action)), "{dialect:?} {seed}: {all:?}");
     let body = history.body(dialect, *history.asked.last().unwrap(), stream);
     let (_, before) = stand.turn(&body).await;
     let mut search = Search { way, seed, history: &history, body: &body, found: Found::default() };

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use super::pages::Reading;
 use crate::support::recall::result;
 
+/// Most pages that the model asks for at once: a small window has no room for more.
+const AT_ONCE: usize = 2;
+
 /// What the model is after, and what came of it.
 #[derive(Debug, Default)]
 pub struct Hunt {
@@ -23,11 +26,13 @@ pub struct Hunt {
 pub enum Wanted {
     /// Page by page.
     Whole(Reading),
-    /// By these patterns, all at once; what was found.
+    /// By these patterns, a few at once; what was found of the first of them.
     Marks {
         id: String,
         marks: Vec<String>,
-        found: Option<Vec<String>>,
+        found: Vec<String>,
+        /// Where the search for the next of them goes on: it took too long on a busy machine.
+        on: Option<Value>,
     },
     Failed(String),
 }
@@ -38,7 +43,7 @@ impl Wanted {
     pub fn is_over(&self) -> bool {
         match self {
             Self::Whole(reading) => reading.is_done,
-            Self::Marks { found, .. } => found.is_some(),
+            Self::Marks { marks, found, .. } => found.len() >= marks.len(),
             Self::Failed(_) => true,
         }
     }
@@ -47,7 +52,14 @@ impl Wanted {
     fn calls(&self) -> Vec<Value> {
         match self {
             Self::Whole(reading) => vec![reading.arguments()],
-            Self::Marks { id, marks, .. } => marks.iter().map(|mark| json!({"id": id, "pattern": mark})).collect(),
+            Self::Marks { id, marks, found, on } => {
+                let next = marks.iter().skip(found.len()).take(AT_ONCE);
+                let mut calls: Vec<Value> = next.map(|mark| json!({"id": id, "pattern": mark})).collect();
+                if let (Some(call), Some(Value::Object(place))) = (calls.first_mut(), on) {
+                    call.as_object_mut().unwrap().extend(place.clone());
+                }
+                calls
+            }
             Self::Failed(_) => Vec::new(),
         }
     }
@@ -60,10 +72,28 @@ impl Wanted {
                     *self = Self::Failed(why);
                 }
             }
-            Self::Marks { found, .. } => *found = Some(said),
+            Self::Marks { marks, found, on, .. } => {
+                for said in said {
+                    *on = late(&said).filter(|_| !said.contains(marks[found.len()].as_str()));
+                    if on.is_some() {
+                        break;
+                    }
+                    found.push(said);
+                }
+            }
             Self::Failed(_) => {}
         }
     }
+}
+
+/// Where a search goes on that took too long.
+fn late(said: &str) -> Option<Value> {
+    let (_, on) = said.split_once("took too long: go on with a simpler pattern and ")?;
+    let place = on.split(']').next()?.split(';').next()?.split(" and ");
+    let place = place.map(|argument| argument.split_once('='));
+    let place =
+        place.map(|argument| argument.map(|(name, value)| (name.to_owned(), value.parse::<u64>().unwrap().into())));
+    Some(Value::Object(place.collect::<Option<_>>()?))
 }
 
 /// A provider with this model; it writes summaries, too.

@@ -36,9 +36,9 @@ impl Stand<'_> {
         if marks.is_empty() {
             return Ok(Vec::new());
         }
-        let wanted = Wanted::Marks { id: id.to_owned(), marks: marks.to_vec(), found: None };
+        let wanted = Wanted::Marks { id: id.to_owned(), marks: marks.to_vec(), found: Vec::new(), on: None };
         match self.hunted(body, wanted).await {
-            Wanted::Marks { found: Some(found), .. } => {
+            Wanted::Marks { found, .. } if found.len() == marks.len() => {
                 let missing = marks.iter().zip(found).filter(|(mark, found)| !found.contains(mark.as_str()));
                 Ok(missing.map(|(mark, found)| format!("{mark}: {found:.200}")).collect())
             }

@@ -13,6 +13,8 @@ pub enum Way {
     Recovery,
     /// Three compactions, one after the other.
     Chain = 6,
+    /// All of them in one conversation.
+    Everything = 8,
 }
 
 const WINDOW: u64 = 8_000;
@@ -36,6 +38,7 @@ impl Way {
             Self::Truncation => format!("{never}{truncating}"),
             Self::Pruning => format!("{never}{pruning}"),
             Self::Summary | Self::Chain => format!("{never}{window}"),
+            Self::Everything => format!("{small}{truncating}{pruning}{window}"),
             Self::Recovery => format!("{never}[compaction]\n"),
         }
     }
@@ -51,8 +54,26 @@ impl Way {
     /// Conversations of each dialect.
     pub fn cases(self) -> u64 {
         match self {
-            Self::Chain => 1,
+            Self::Chain | Self::Everything => 1,
             _ => 2,
+        }
+    }
+
+    /// What is done to its requests, beside summaries.
+    pub fn actions(self) -> &'static [&'static str] {
+        match self {
+            Self::Everything => &["evicted", "truncated", "pruned", "recovered"],
+            _ => &[],
+        }
+    }
+
+    /// Compactions at least.
+    pub fn compactions(self) -> usize {
+        match self {
+            Self::Chain => 3,
+            // Beside recovery's.
+            Self::Everything => 4,
+            _ => 0,
         }
     }
 
@@ -68,6 +89,8 @@ impl Way {
         let messages = !matches!(self, Self::Eviction | Self::Truncation | Self::Pruning);
         match self {
             Self::Chain => Sizes { steps: 12, long: (2_200, 3_500), messages },
+            // Some results are too long to stay, some are not.
+            Self::Everything => Sizes { steps: 16, long: (1_000, 3_500), messages },
             _ => Sizes { steps: 5, long: (2_200, 4_000), messages },
         }
     }

@@ -40,9 +40,7 @@ async fn a_turn_has_as_many_model_calls_as_rounds_are_allowed_and_each_is_counte
             cell.dialect.ask(proxy.proxy_addr, "k", &next).await;
             let sent = cell.sent(&provider);
             assert_one_grows_from_the_other(&sent);
-            // In Chat what was said beside that call is the client's message.
-            let told = usize::from(cell.dialect.path() != CHAT.path());
-            assert_eq!(sent[most].matches("not run").count(), told, "{cell:?} {most}: {}", sent[most]);
+            assert_eq!(sent[most].matches("not run").count(), 1, "{cell:?} {most}: {}", sent[most]);
             assert_eq!(sent[most].matches(NEEDLE).count(), most - 1, "{cell:?} {most}");
             assert_eq!(provider.violations(), []);
         }

@@ -106,7 +106,13 @@ fn among_calls(message: &Object<'_>, inserts: &[Insert]) -> Option<Vec<Edit>> {
     if inserts.is_empty() {
         return Some(Vec::new());
     }
-    let calls = elements(message.text, message.get("tool_calls")?.start).ok()?;
+    let calls = match message.get("tool_calls") {
+        Some(span) => elements(message.text, span.start).ok()?,
+        None => Vec::new(),
+    };
+    if calls.is_empty() {
+        return Some(vec![first_calls(message, &inserts)?]);
+    }
     let edit = |insert: &&Insert| match calls.get(insert.parts) {
         Some(next) => Some(Edit { span: next.start..next.start, with: format!("{},", insert.calls).into() }),
         None => {
@@ -115,6 +121,18 @@ fn among_calls(message: &Object<'_>, inserts: &[Insert]) -> Option<Vec<Edit>> {
         }
     };
     inserts.iter().map(edit).collect()
+}
+
+/// The edit that gives calls to a message without any.
+fn first_calls(message: &Object<'_>, inserts: &[&Insert]) -> Option<Edit> {
+    let calls: Vec<&str> = inserts.iter().map(|insert| insert.calls.as_str()).collect();
+    let calls = format!("[{}]", calls.join(","));
+    if let Some((_, span)) = message.members.iter().find(|(key, _)| key == "tool_calls") {
+        return Some(Edit { span: span.clone(), with: calls.into() });
+    }
+    // It says something: there is a member before this one.
+    let end = message.members.iter().map(|(_, span)| span.end).max()?;
+    Some(Edit { span: end..end, with: format!(",\"tool_calls\":{calls}").into() })
 }
 
 /// The edit that puts results back behind as many of the client's as there were calls before theirs.

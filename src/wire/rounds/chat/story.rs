@@ -119,18 +119,17 @@ impl Story {
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {
         let text = self.text.trim();
         let lead = self.text.len() - self.text.trim_start().len();
-        let mut done: Vec<_> = self.done.iter().zip(results).collect();
-        // What was said beside calls that no longer were run stays in the client's message, without them.
-        let beside = self.turn.has(Standing::Own) && !self.turn.text.trim().is_empty();
-        if beside && done.len() == self.done.len() && self.nothing_follows(&self.done) {
-            done.pop();
-        }
+        let done: Vec<_> = self.done.iter().zip(results).collect();
         if self.full || done.is_empty() {
             return None;
         }
-        let kept = self.done.get(..done.len()).unwrap_or_default();
-        let apart = self.nothing_follows(kept);
-        let inserts = done.into_iter().flat_map(|(done, results)| match apart {
+        // What was said beside the last calls is the client's message: they stand in it.
+        let beside = self.turn.has(Standing::Own) && !self.turn.text.trim().is_empty();
+        let beside = beside && done.len() == self.done.len() && self.nothing_follows(&self.done);
+        let before = self.done.get(..done.len() - usize::from(beside)).unwrap_or_default();
+        let apart = self.nothing_follows(before);
+        let inserts = done.into_iter().enumerate().flat_map(|(at, (done, results))| match apart {
+            _ if at == before.len() => done.beside(results),
             // Rounds that have all of the text would leave an empty message behind them: it keeps the text.
             true => done.silent().inserts(results, 0),
             false => done.inserts(results, done.text.saturating_sub(lead)),
@@ -156,6 +155,14 @@ impl Done {
         });
         let turn = edited(&self.turn, edit.into_iter().collect());
         Self { turn, calls: self.calls.clone(), ..*self }
+    }
+
+    /// The calls of a round whose text is all of the client's message.
+    fn beside(&self, of_calls: &[OwnResult]) -> Vec<Insert> {
+        let calls: Vec<&str> = self.calls.iter().map(|placed| placed.element.as_str()).collect();
+        let asked: Vec<OwnCall> = self.calls.iter().map(|placed| placed.call.clone()).collect();
+        let items = owned(results(&asked, of_calls).into());
+        vec![Insert { parts: 0, text: 0, calls: calls.join(","), items }]
     }
 
     fn inserts(&self, of_calls: &[OwnResult], text: usize) -> Vec<Insert> {

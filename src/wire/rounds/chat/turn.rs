@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::super::OwnCall;
-use super::super::object::{NO_ARGUMENTS, readable};
+use super::super::object::{NO_ARGUMENTS, bounded, readable};
+use super::super::{MOST_ARGUMENTS, OwnCall};
 use super::chunk::Object;
 use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
@@ -69,8 +69,8 @@ impl Turn {
         if self.full {
             return;
         }
-        self.bytes += delta.raw.len();
         for (key, span) in &delta.members {
+            self.bytes += if key == "tool_calls" { 0 } else { span.len() };
             match (key.as_ref(), kind(delta.text, span)) {
                 ("role" | "tool_calls", _) | (_, b'n') => {}
                 ("content", b'"') => self.text.push_str(&delta.string(span)),
@@ -101,7 +101,8 @@ impl Turn {
         let piece = Piece::of(element);
         let at = self.call_for(piece.number, &piece.id, &piece.name);
         let full = self.full;
-        if let Some(call) = self.calls.get_mut(at) {
+        if let Some(call) = self.calls.get_mut(at).filter(|call| !call.is_overlong()) {
+            self.bytes += element.raw.len();
             call.add(piece, full);
         }
         at
@@ -110,6 +111,7 @@ impl Turn {
     /// Adds an element of a whole message's `tool_calls`: a call by itself, whatever its id and its index say.
     pub(super) fn add_whole_call(&mut self, element: &Object<'_>) {
         let mut call = Call::default();
+        self.bytes += element.raw.len();
         call.add(Piece::of(element), self.full);
         self.calls.push(call);
     }
@@ -245,6 +247,11 @@ impl Call {
         }
     }
 
+    /// A call of the proxy's with more arguments than any takes: the rest of them is not kept.
+    fn is_overlong(&self) -> bool {
+        self.standing == Standing::Own && self.given.len() > MOST_ARGUMENTS
+    }
+
     /// Says whose tool it is for, as soon as that is sure; `whole`: no more of its name comes.
     pub(super) fn settle(&mut self, own: &[String], whole: bool) {
         let whole = whole || !self.given.is_empty();
@@ -278,7 +285,7 @@ impl Call {
     }
 
     pub(super) fn own(&self) -> OwnCall {
-        let (id, name, arguments) = (self.id.clone(), self.name.clone(), self.given.clone());
+        let (id, name, arguments) = (self.id.clone(), self.name.clone(), bounded(self.given.clone()));
         OwnCall { id, name, arguments }
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::super::MOST_ARGUMENTS;
 use super::super::object::{Object, edited, readable};
 use crate::wire::scan::kind;
 
@@ -26,6 +27,9 @@ impl Block {
     /// Adds a delta and says how many bytes are held for it.
     pub(super) fn add(&mut self, delta: &Object<'_>) -> usize {
         let mut held = 0;
+        if self.is_overlong() {
+            return held;
+        }
         for (key, span) in delta.members.iter().filter(|(key, _)| key != "type") {
             let raw = delta.text.get(span.clone()).unwrap_or_default();
             held += raw.len();
@@ -39,6 +43,12 @@ impl Block {
             }
         }
         held
+    }
+
+    /// A call of the proxy's with more arguments than any takes: the rest of them is not kept.
+    fn is_overlong(&self) -> bool {
+        let long = |(key, text): &(String, Vec<u8>)| key == "partial_json" && text.len() > MOST_ARGUMENTS;
+        self.shown.is_none() && self.texts.iter().any(long)
     }
 
     /// Keeps no more than where it stands.

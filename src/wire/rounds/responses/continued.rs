@@ -7,6 +7,12 @@ use crate::wire::chain::PREVIOUS;
 use crate::wire::scan::kind;
 
 impl Splicer {
+    /// See [`Answer::id`](super::super::Answer::id).
+    pub(in super::super) fn id(&self) -> Option<String> {
+        let last = Object::read(&self.last, 0).filter(|last| last.raw("store") != Some(b"false"))?;
+        Some(last.string("id").into_owned()).filter(|id| !id.is_empty())
+    }
+
     /// See [`Answer::alias`](super::super::Answer::alias). What is not stored cannot be continued.
     pub(in super::super) fn alias(&self, results: &[Vec<OwnResult>]) -> Option<(String, Alias)> {
         let last = Object::read(&self.last, 0)?;
