@@ -1,6 +1,7 @@
 # Static binary in an image without a shell. Build: docker build -t compactproxy .
 # Run: docker run -p 8787:8787 -v ./proxy.toml:/etc/compactproxy/proxy.toml:ro -v state:/var/lib/compactproxy compactproxy
-# In the container proxy.toml must listen on 0.0.0.0:8787; admin_listen stays on 127.0.0.1 for the health check.
+# In the container proxy.toml must listen on 0.0.0.0:8787. The health check finds admin_listen on 127.0.0.1 and on
+# 0.0.0.0 (which needs admin_token). A folder that is mounted for the state must belong to user 65532.
 
 FROM rust:1.90-alpine AS build
 # The C libraries (SQLite, zstd, ring) are compiled along; musl makes the binary static.
