@@ -237,3 +237,7 @@ fn result_slots(exchange: &Exchange, most: usize) -> Vec<(usize, usize)> {
 #[cfg(test)]
 #[path = "tests/pins.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "tests/pinned.rs"]
+mod pinned_tests;

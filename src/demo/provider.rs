@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -100,6 +100,21 @@ pub struct Exchange {
     pub usage: Usage,
     /// Thinking blocks that were dropped because what they are bound to had changed.
     pub dropped: usize,
+    pub told: Told,
+}
+
+/// The bytes with which a request is answered over HTTP, as far as they have been handed on.
+#[derive(Debug, Clone, Default)]
+pub struct Told(Arc<Mutex<Vec<u8>>>);
+
+impl Told {
+    pub fn bytes(&self) -> Bytes {
+        lock(&self.0).clone().into()
+    }
+
+    pub(super) fn add(&self, data: &[u8]) {
+        lock(&self.0).extend_from_slice(data);
+    }
 }
 
 /// A running provider; it stops when this is dropped.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use super::answer::Usage;
 use super::cache::PromptCache;
 use super::encoding::{self, Encoding};
 use super::judge::{Denied, Turn};
-use super::provider::{Exchange, Origin, Settings, Verdict};
+use super::provider::{Exchange, Origin, Settings, Told, Verdict};
 use super::request::Api;
 use super::responses::store::Store;
 use super::rules::{self, Violation};
@@ -56,6 +56,7 @@ pub(super) struct Received {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub origin: Origin,
+    pub told: Told,
 }
 
 /// What a request asks for, by its method and path.
@@ -165,20 +166,23 @@ impl Shared {
             headers: head.headers,
             body: body.map(|body| body.to_bytes()).unwrap_or_default(),
             origin: Origin::Agent,
+            told: Told::default(),
         };
+        let told = received.told.clone();
         if cut {
             let violation = rules::invalid("P1", "The body ended before its length.", None, None);
             lock(&self.violations).push(violation);
             self.record(received, Verdict::Violated("P1"), Usage::default());
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match (asked, upgrade) {
+        let response = match (asked, upgrade) {
             (Asked::Answer(_), _) => self.answer(received).await,
             (Asked::Count, _) => self.count(received).await,
             (Asked::Compact, _) => self.compact(received).await,
             (Asked::Socket, Some(upgrade)) => self.socket(received, upgrade),
             _ => self.other(asked, received),
-        }
+        };
+        Ok(response?.map(|body| heard(body, told)))
     }
 
     /// What asks nothing of the model.
@@ -272,8 +276,9 @@ impl Shared {
     }
 
     pub(super) fn record_dropped(&self, received: Received, verdict: Verdict, usage: Usage, dropped: usize) {
-        let Received { api, method, target, headers, body, origin } = received;
-        lock(&self.exchanges).push(Exchange { api, method, target, headers, body, verdict, origin, usage, dropped });
+        let Received { api, method, target, headers, body, origin, told } = received;
+        let exchange = Exchange { api, method, target, headers, body, verdict, origin, usage, dropped, told };
+        lock(&self.exchanges).push(exchange);
     }
 
     /// A number for every request that asks for an answer.
@@ -301,6 +306,17 @@ fn json_response(status: u16, body: &Value) -> io::Result<Response<Body>> {
     *response.status_mut() = StatusCode::from_u16(status).map_err(io::Error::other)?;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// The same body; what is handed on of it is kept.
+fn heard(body: Body, told: Told) -> Body {
+    let hear = move |frame: Frame<Bytes>| {
+        if let Some(data) = frame.data_ref() {
+            told.add(data);
+        }
+        frame
+    };
+    body.map_frame(hear).boxed()
 }
 
 /// A body in one piece.

@@ -11,6 +11,7 @@ use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::legible::Legible;
+use super::recovery::Recovery;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::tenant::Proof;
@@ -69,8 +70,12 @@ impl Exchange<'_> {
         let before = (work.pieces.clone(), work.actions, work.tokens);
         let planned = work.activated.take();
         let second = match call.compactor.recover(work, verdict).await {
-            true => Some(self.try_once(call.parts, call.intake, work).await),
-            false => None,
+            Recovery::Shorter => Some(self.try_once(call.parts, call.intake, work).await),
+            Recovery::Hopeless => None,
+            Recovery::Observed => {
+                self.shard.proxy.metrics.recovery_ended("observed");
+                return first;
+            }
         };
         let (result, second) = match second {
             None => ("hopeless", None),

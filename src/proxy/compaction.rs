@@ -137,6 +137,7 @@ impl Compactor {
         if work.known.incomplete {
             origin.shard.proxy.metrics.failed_open(FailOpen::Lookup);
         }
+        let observed = origin.strategies.observe.then(|| work.known.clone());
         let plannable = origin.proof == Proof::Known && rewritten && !work.known.incomplete && !chain.is_empty();
         if plannable && !client_compaction::asks_for_it(conversation) {
             match origin.errand {
@@ -149,10 +150,9 @@ impl Compactor {
         if work.tokens.is_none() && work.may_exceed_total(conversation) {
             work.tokens = self.count(&work).await;
         }
-        match origin.strategies.observe {
-            false => self.place(&mut work, conversation),
-            // What only observes continues an answer where the provider has it all the same.
-            true => work.pieces = work.original.clone().map(|body| vec![body]),
+        self.place(&mut work, conversation);
+        if let Some(known) = observed {
+            work.report(known);
         }
         // What was only counted, or shown, was never forwarded.
         if origin.errand != Errand::Count && self.conduct == Conduct::Serving {

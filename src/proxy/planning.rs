@@ -41,16 +41,16 @@ impl Compactor {
         };
         let metrics = &origin.shard.proxy.metrics;
         let Some(mut proposal) = proposal else { return metrics.failed_open(FailOpen::Plan) };
-        if origin.strategies.observe {
-            tracing::info!(actions = ?proposal.actions.names().collect::<Vec<_>>(), tokens = ?proposal.tokens, "observed");
-            return;
-        }
+        let observes = origin.strategies.observe;
         // What cannot be kept is not removed: no side call for it, nothing that waits.
         if self.store.health() != Health::Up {
-            if !proposal.evictions.is_empty() || proposal.checkpoint.is_some() {
+            if !observes && (!proposal.evictions.is_empty() || proposal.checkpoint.is_some()) {
                 metrics.failed_open(FailOpen::Commit);
             }
             return;
+        }
+        if observes {
+            return self.foresee(work, proposal).await;
         }
         self.provide(work, &mut proposal, chain).await;
         let offer = self.begin_offers(work, &proposal, conversation);
@@ -118,6 +118,17 @@ impl Compactor {
             None => None,
         };
         self.activate(work, proposal, (cut, made)).await;
+    }
+
+    /// Puts a proposal in force for this request alone, kept nowhere. A summary that is due counts as made, by the
+    /// digest: no model is called.
+    async fn foresee(&self, work: &mut Work, mut proposal: Proposal) {
+        if let Need::Late { cut } | Need::Now { cut } = proposal.summary {
+            self.activate(work, &mut proposal, (cut, None)).await;
+        }
+        work.known = known_with(&work.known, &proposal);
+        work.activated = proposal.checkpoint.map(|(digest, _)| digest);
+        (work.actions, work.tokens) = (proposal.actions, proposal.tokens);
     }
 
     /// Lays a summary, or the digest in its place, over what is proposed.

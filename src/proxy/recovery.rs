@@ -30,9 +30,33 @@ const OFFER: u64 = 600;
 /// Where the limit is not this many times the tool's tokens, the room is the conversation's.
 const OFFER_SHARE: u64 = 8;
 
+/// What comes of a refusal for length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// The body for the second attempt is made.
+    Shorter,
+    /// One would have been: the error is the client's.
+    Observed,
+    /// Nothing helps, the error is the client's.
+    Hopeless,
+}
+
 impl Compactor {
-    /// Rewrites `work` for its second attempt. False: nothing helps, the error is the client's.
-    pub(super) async fn recover(&self, work: &mut Work, verdict: Verdict) -> bool {
+    /// Rewrites `work` for its second attempt.
+    pub(super) async fn recover(&self, work: &mut Work, verdict: Verdict) -> Recovery {
+        let observed = work.origin.strategies.observe.then(|| work.known.clone());
+        let helps = self.shorten(work, verdict).await;
+        match observed {
+            _ if !helps => Recovery::Hopeless,
+            None => Recovery::Shorter,
+            Some(known) => {
+                work.report(known);
+                Recovery::Observed
+            }
+        }
+    }
+
+    async fn shorten(&self, work: &mut Work, verdict: Verdict) -> bool {
         let (sizes, budget_only) = match verdict {
             Verdict::Other => return false,
             Verdict::OutputBudget(sizes) => (sizes, !sizes.ambiguous),
@@ -165,15 +189,28 @@ impl Compactor {
         }
     }
 
-    /// Activates what recovery found: in the store, or in memory and later there where that fails (L5).
+    /// Puts in force what recovery found.
     async fn activate_rung(&self, work: &mut Work, rung: &Rung) -> Option<Known> {
         let origin = Arc::clone(&work.origin);
         let conversation = origin.read().ok()?;
+        let known = match origin.strategies.observe {
+            true => Known { active: Some(Arc::new(rung.checkpoint.clone())), ..work.known.clone() },
+            false => self.keep_rung(work, rung, &conversation).await?,
+        };
+        let change = estimate::total(&origin.situation(&conversation, &known));
+        let calibrated = |tokens| (tokens as f64 * origin.calibration).ceil() as u64;
+        work.tokens = Some(Change { before: calibrated(change.before), after: calibrated(change.after) });
+        Some(known)
+    }
+
+    /// Activates it in the store; where that fails in memory, and there later (L5).
+    async fn keep_rung(&self, work: &mut Work, rung: &Rung, conversation: &Conversation<'_>) -> Option<Known> {
+        let origin = Arc::clone(&work.origin);
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let digest = *chain.get(rung.checkpoint.covers.checked_sub(1)?)?;
         let checkpoint = (digest, Arc::new(rung.checkpoint.clone()));
         let proposal = Proposal { checkpoint: Some(checkpoint.clone()), ..Proposal::default() };
-        let offer = self.begin_offers(work, &proposal, &conversation);
+        let offer = self.begin_offers(work, &proposal, conversation);
         let checkpoint = Some((checkpoint.0, checkpoint.1, Stage::Activated));
         let texts = rung.texts.clone();
         let mut batch = Batch { root: origin.root, texts, checkpoint, ..Batch::default() };
@@ -186,11 +223,7 @@ impl Compactor {
             self.begun(work, &offer).await;
         }
         work.activated = Some(digest);
-        let known = self.known_now(work, &chain).await;
-        let change = estimate::total(&origin.situation(&conversation, &known));
-        let calibrated = |tokens| (tokens as f64 * origin.calibration).ceil() as u64;
-        work.tokens = Some(Change { before: calibrated(change.before), after: calibrated(change.after) });
-        Some(known)
+        Some(self.known_now(work, &chain).await)
     }
 
     /// Keeps what an error teaches of the window and of the estimate.

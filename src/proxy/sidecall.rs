@@ -89,7 +89,8 @@ pub fn begin(
     purpose: Purpose,
 ) -> Option<Ticket> {
     // What asks for something else than the next turn has another path.
-    if compactor.conduct == Conduct::Rehearsing || Errand::of_path(origin.uri.path()) != Errand::Generate {
+    let asks = compactor.conduct == Conduct::Serving && !origin.strategies.observe;
+    if !asks || Errand::of_path(origin.uri.path()) != Errand::Generate {
         return None;
     }
     let (tenant, now) = (origin.tenant, Instant::now());

@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::ends::{Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
 use self::side::{Reading, Side};
-use self::turn::{Answering, Message, Sent, Turn};
+use self::turn::{Answering, Mended, Message, Sent, Turn};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
@@ -86,7 +86,7 @@ enum Event {
     Upstream(io::Result<()>),
     Looked(Option<Box<Work>>),
     /// What was made for the lane at this place.
-    Mended(usize, Option<Box<Work>>),
+    Mended(usize, Mended),
     Deadline,
     /// The process is about to end.
     Ending,
@@ -132,9 +132,9 @@ impl Socket {
                 }
                 Event::Upstream(Ok(())) => {}
                 Event::Looked(work) => self.looked(work),
-                Event::Mended(at, work) => {
+                Event::Mended(at, mended) => {
                     if let Some(lane) = self.lanes.get_mut(at) {
-                        lane.mended(&mut self.ends, work);
+                        lane.mended(&mut self.ends, mended);
                     }
                 }
                 Event::Deadline => self.waited_enough(),
@@ -388,9 +388,9 @@ async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
         }
         for (at, lane) in lanes.iter_mut().enumerate() {
             if let Turn::Mending { mending, .. } = &mut lane.turn
-                && let Poll::Ready(work) = Pin::new(mending).poll(cx)
+                && let Poll::Ready(mended) = Pin::new(mending).poll(cx)
             {
-                return Poll::Ready(Event::Mended(at, work.ok().flatten()));
+                return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
             }
         }
         Poll::Pending

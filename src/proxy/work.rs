@@ -167,18 +167,20 @@ impl Work {
         self.pieces.as_ref().map_or(self.origin.body.len(), |pieces| total_len(pieces))
     }
 
-    /// Whether an overflow of this request is mended. What an upstream has counted it has also admitted, so a
-    /// token's mere claim is enough.
+    /// Whether an overflow of this request is mended, or would be where it is only observed. What an upstream has
+    /// counted it has also admitted, so a token's mere claim is enough.
     pub fn recovers(&self) -> bool {
         let repeatable = !matches!(self.origin.errand, Errand::Count | Errand::Warm);
-        repeatable && self.origin.strategies.recovery && !self.origin.strategies.observe
+        repeatable && self.origin.strategies.recovery
     }
 
     /// What becomes of an overflow of this request.
     pub(super) fn overflow(&self) -> Overflow {
+        // Of a request that would have gone out otherwise, the refusal says nothing.
+        let foreseen = self.origin.strategies.observe && self.actions != Actions::default();
         match self.origin.errand {
             Errand::Count => Overflow::Final,
-            _ if self.recovers() => Overflow::Mended,
+            _ if self.recovers() && !foreseen => Overflow::Mended,
             _ => Overflow::Left,
         }
     }
@@ -190,6 +192,20 @@ impl Work {
             (Some([only]), Some(original)) => only != original,
             (Some(_), _) => true,
         }
+    }
+
+    /// Where it is only observed: reports what would be done and takes it back, with the rows that are in force.
+    pub(super) fn report(&mut self, known: Known) {
+        let (actions, tokens) = (self.actions, self.tokens);
+        if actions != Actions::default() {
+            let Change { before, after } = tokens.unwrap_or_default();
+            let would_be = actions.names().collect::<Vec<_>>().join(", ");
+            tracing::info!(would_be, before, after, "observed");
+        }
+        (self.known, self.activated) = (known, None);
+        self.send_original();
+        // For the account of the request; no header tells of them.
+        self.actions = actions;
     }
 
     /// Takes the client's own body back into use.

@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::compact::budget::Budget;
-use crate::compact::fixture::{Chat, Message, exchange, says, user};
+use crate::compact::fixture::{Chat, Message, call, exchange, result, says, user};
 use crate::compact::render::render;
 use crate::compact::rows::TextKey;
 use crate::compact::tokens::Tokens;
@@ -127,4 +127,23 @@ fn what_the_model_looked_up_is_shortened_last_and_only_as_far_as_it_must_be() {
         assert_eq!(of_pages, pages, "{limit} of {all}: {edited:?}");
         assert!([1, 3, shell].iter().all(|item| edited.contains(item)), "{edited:?}");
     }
+}
+
+/// What the user refused and what still runs stay word for word, however much has to go.
+#[test]
+fn what_shows_a_pinned_state_is_not_shortened() {
+    let refused = format!("The user doesn't want to proceed with this tool use. {}", words(1, 500));
+    let runs = format!("Command running in background with ID: bash_1\n{}", words(2, 300));
+    let mut messages = vec![user("Fix the build.")];
+    messages.extend([call("c1", "Bash", r#"{"command":"rm -rf build"}"#), result("c1", &refused)]);
+    let begun = call("c2", "Bash", r#"{"command":"npm run dev","run_in_background":true}"#);
+    messages.extend([begun, result("c2", &runs)]);
+    messages.extend(exchange("c3", "Bash", &words(3, 300)));
+    messages.extend([says("done"), user("Go on.")]);
+    let chat = Chat::new(&messages);
+    let edited = with(&chat, &Known::default(), |situation| {
+        let rung = shortened(situation, untouched(situation).unwrap(), Goal { target: 0, limit: 200 }).unwrap();
+        rung.checkpoint.edits.iter().map(|(item, _)| *item).collect::<Vec<_>>()
+    });
+    assert_eq!(edited, [6]);
 }

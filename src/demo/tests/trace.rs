@@ -51,6 +51,7 @@ fn exchange(step: usize, messages: &[Value], verdict: Verdict, prompt: u64) -> E
     Exchange {
         api: Some(Api::Chat),
         dropped: 0,
+        told: Default::default(),
         method: Method::POST,
         target: "/v1/chat/completions".to_owned(),
         headers,

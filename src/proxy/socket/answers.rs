@@ -9,11 +9,11 @@ use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
+use super::super::recovery::Recovery;
 use super::super::second::Attempt;
-use super::super::work::Work;
 use super::ends::Ends;
 use super::lane::Lane;
-use super::turn::{Answering, HEAD_BYTES, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Mended, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
@@ -105,21 +105,28 @@ impl Lane {
         work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
-            compactor.recover(&mut work, verdict).await.then_some(work)
+            Some((compactor.recover(&mut work, verdict).await, work))
         });
         self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
     }
 
-    pub(super) fn mended(&mut self, ends: &mut Ends, work: Option<Box<Work>>) {
+    pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
-        match work {
-            Some(work) => self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal)),
-            None => {
-                ends.shard.proxy.metrics.recovery_ended("hopeless");
-                self.close(StatusCode::BAD_REQUEST.as_u16());
-                ends.send_client(refusal);
+        let result = match mended {
+            Some((Recovery::Shorter, work)) => {
+                return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
             }
-        }
+            Some((Recovery::Observed, work)) => {
+                if let Some(record) = &mut self.record {
+                    record.compacted(&work);
+                }
+                "observed"
+            }
+            Some((Recovery::Hopeless, _)) | None => "hopeless",
+        };
+        ends.shard.proxy.metrics.recovery_ended(result);
+        self.close(StatusCode::BAD_REQUEST.as_u16());
+        ends.send_client(refusal);
     }
 
     /// Holds nothing back any longer: what is out is taken for answered.

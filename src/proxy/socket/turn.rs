@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
+use super::super::recovery::Recovery;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use crate::wire::overflow::Verdict;
@@ -29,6 +30,9 @@ pub struct Sent {
     pub since: Option<Instant>,
 }
 
+/// What recovery has made of a request; `None` where nothing is compacted.
+pub type Mended = Option<(Recovery, Box<Work>)>;
+
 /// What goes on.
 #[derive(Default)]
 pub enum Turn {
@@ -38,7 +42,7 @@ pub enum Turn {
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
-    Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Option<Box<Work>>> },
+    Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Mended> },
     /// Answers pass.
     Answering(Answering),
 }

@@ -26,7 +26,7 @@ impl Agent {
     }
 
     /// What the model thought before what follows: signed, hidden, or nothing.
-    fn thought(&mut self) -> String {
+    pub fn thought(&mut self) -> String {
         let n = self.next();
         let always = self.budget().is_some();
         match n % 4 {
@@ -132,18 +132,6 @@ impl Agent {
         let story = quoted(&prose(n, 200));
         self.push(format!(
             r#"{{"role":"assistant","content":[{{"type":"compaction","content":{story}}},{{"type":"text","text":"Done."}}]}}"#
-        ));
-    }
-
-    pub fn todo_block(&mut self, n: usize, entry: &str) {
-        let thought = self.thought();
-        let input = format!(r#"{{"todos":[{{"content":"{entry}","status":"in_progress","id":"1"}}]}}"#);
-        self.push(format!(
-            r#"{{"role":"assistant","content":[{thought}{{"type":"tool_use","id":"toolu_{n:08}","name":"todo_write","input":{input}}}]}}"#
-        ));
-        self.messages.last_mut().unwrap().todo = Some(entry.to_owned());
-        self.push(format!(
-            r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{n:08}","content":"ok"}}]}}"#
         ));
     }
 

@@ -74,16 +74,6 @@ impl Agent {
         });
     }
 
-    pub fn todo_message(&mut self, n: usize, entry: &str, arguments: &str) {
-        let call = format!(
-            r#"{{"id":"c{n:08}","type":"function","function":{{"name":"todo_write","arguments":{}}}}}"#,
-            quoted(arguments)
-        );
-        self.push(format!(r#"{{"role":"assistant","content":null,"tool_calls":[{call}]}}"#));
-        self.messages.last_mut().unwrap().todo = Some(entry.to_owned());
-        self.push(format!(r#"{{"role":"tool","tool_call_id":"c{n:08}","content":"ok"}}"#));
-    }
-
     pub fn body_of_messages(&self, messages: &[Message], clock: usize) -> Vec<u8> {
         let output = match self.manner.output {
             Some(tokens) if self.name == 0 => format!(r#""max_completion_tokens":{tokens},"#),

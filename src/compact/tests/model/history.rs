@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::states::State;
 use super::steps::{CallSpec, Step, Words};
 
 /// One message as the client writes it, and what must survive of it.
@@ -9,12 +10,12 @@ use super::steps::{CallSpec, Step, Words};
 pub struct Message {
     pub json: String,
     pub rule: Option<String>,
-    pub todo: Option<String>,
+    pub state: Option<State>,
 }
 
 impl Message {
     pub fn plain(json: String) -> Self {
-        Self { json, rule: None, todo: None }
+        Self { json, rule: None, state: None }
     }
 }
 
@@ -125,6 +126,7 @@ impl Agent {
                 self.say(words);
             }
             Step::Todo => self.todo(),
+            Step::State(which) => self.state(*which),
             // Where thinking is bound, the old request's answer would be of another history.
             Step::Peek(at) if self.manner.signed == Signed::Alone => {
                 return self.messages[..self.old(*at)].to_vec();
@@ -198,28 +200,12 @@ impl Agent {
         self.push(format!(r#"{{"role":"assistant","content":{},"refusal":null}}"#, quoted(&text)));
     }
 
-    fn observation(&mut self, specs: &[CallSpec]) {
+    pub fn observation(&mut self, specs: &[CallSpec]) {
         let n = self.next();
         let command = prose(n, specs[0].arguments.chars);
         self.push(format!(r#"{{"role":"assistant","content":{}}}"#, quoted(&format!("```bash\n{command}\n```"))));
         let output = prose(n, specs[0].result.chars);
         self.push(format!(r#"{{"role":"user","content":{}}}"#, quoted(&format!("OBSERVATION:\n{output}"))));
-    }
-
-    fn todo(&mut self) {
-        if self.kind == Kind::Text {
-            return self.observation(&[CallSpec::small()]);
-        }
-        let n = self.next();
-        let entry = format!("todo number {n}");
-        if self.kind == Kind::Blocks {
-            return self.todo_block(n, &entry);
-        }
-        let arguments = format!(r#"{{"todos":[{{"content":"{entry}","status":"in_progress","id":"1"}}]}}"#);
-        if self.kind == Kind::Items {
-            return self.todo_items(n, &entry, &arguments);
-        }
-        self.todo_message(n, &entry, &arguments);
     }
 
     fn edit(&mut self, at: usize) {
@@ -228,7 +214,7 @@ impl Agent {
         let at = users[users.len() - 1 - at % users.len()];
         let rule = format!("Rule {n}: changed afterwards.");
         let json = format!(r#"{{"content": {}, "role":"\u0075ser","weight":1.50}}"#, quoted(&rule));
-        self.messages[at] = Message { json, rule: Some(rule), todo: None };
+        self.messages[at] = Message { json, rule: Some(rule), state: None };
         if self.kind == Kind::Blocks && self.manner.signed == Signed::Bound {
             // What was signed behind it is void: the client goes on from there.
             self.back_to(at + 1);

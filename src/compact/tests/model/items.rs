@@ -143,15 +143,6 @@ impl Agent {
         self.answer_item(&prose(n, 50));
     }
 
-    pub fn todo_items(&mut self, n: usize, entry: &str, arguments: &str) {
-        let arguments = quoted(arguments);
-        self.push(format!(
-            r#"{{"type":"function_call","call_id":"c{n:08}","name":"todo_write","arguments":{arguments}}}"#
-        ));
-        self.messages.last_mut().unwrap().todo = Some(entry.to_owned());
-        self.push(format!(r#"{{"type":"function_call_output","call_id":"c{n:08}","output":"ok"}}"#));
-    }
-
     /// The history so far as what the provider holds, and what is new (R8).
     pub fn increment(&self) -> (&[Message], &[Message]) {
         let made = self.positions(|message| is_made(&serde_json::from_str(&message.json).unwrap()));

@@ -17,6 +17,7 @@ use super::blocks::{self, unmarked};
 use super::history::Message;
 use super::items::dialect;
 use super::judge::Judge;
+use super::states;
 use super::store::Store;
 use super::world::{Turn, World, written};
 
@@ -133,15 +134,16 @@ fn ids(text: &str) -> Vec<TextId> {
     text.match_indices("id ").filter_map(|(at, _)| text.get(at + 3..at + 35)?.parse().ok()).collect()
 }
 
-/// The user's rules and the latest list stand in the body, whatever a summarizer said.
+/// The user's rules, the latest list and plan, what still runs and the latest refusal stand in the body, whatever a
+/// summarizer said.
 pub fn remembered(turn: &Turn, messages: &[Message]) {
     let mut strings = String::new();
     collect(&json(&turn.out), &mut strings);
     for rule in messages.iter().filter_map(|message| message.rule.as_ref()) {
         assert!(strings.contains(rule), "{rule} is gone");
     }
-    if let Some(todo) = messages.iter().rev().find_map(|message| message.todo.as_ref()) {
-        assert!(strings.contains(todo), "{todo} is gone");
+    for state in states::in_force(messages) {
+        assert!(strings.contains(state), "{state} is gone");
     }
 }
 

@@ -25,6 +25,7 @@ mod invariants;
 mod items;
 mod judge;
 mod laws;
+mod states;
 mod steps;
 mod store;
 pub mod world;

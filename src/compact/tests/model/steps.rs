@@ -13,6 +13,8 @@ pub enum Step {
     Reminder(Words),
     /// The latest list of what is to be done.
     Todo,
+    /// Plan mode, work in the background, or the user's refusal.
+    State(usize),
     /// The same request once more.
     Retry,
     /// An old request once more; the history stays.
@@ -116,6 +118,7 @@ pub fn growth() -> impl Strategy<Value = Step> {
         12 => prop::collection::vec(call(), 1..4).prop_map(Step::Tools),
         3 => words().prop_map(Step::Say),
         1 => Just(Step::Todo),
+        1 => (0_usize..4).prop_map(Step::State),
         1 => (0_usize..8).prop_map(Step::Hosted),
     ]
 }
