@@ -127,7 +127,7 @@ impl Exchange<'_> {
         let mut work = match self.work(&parts, &intake, look).await {
             Looked::Read(work) => work,
             Looked::Unread(seen) if look == Look::Rewrite => {
-                return self.unread(parts, &intake, (seen, record)).await;
+                return self.unread(&parts, &intake, (seen, record)).await;
             }
             Looked::Unread(_) => {
                 let request = Request::from_parts(parts, intake.original());

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use memchr::memmem::Finder;
 use tokio::time::Sleep;
 
+use super::last::Last;
 use super::observe::{Ending, Watch};
 use super::outcome::{Outcome, Record};
 
@@ -22,7 +21,7 @@ const JOINED_BYTES: usize = 64 * 1024;
 /// A lone chunk of this size is not worth joining.
 const WHOLE_BYTES: usize = 8 * 1024;
 /// First room for chunks that are joined: most events of a stream that are ready together fit.
-const JOINED_ROOM: usize = 4 * 1024;
+const JOINED_ROOM: usize = 16 * 1024;
 /// How often the other tasks of the shard get their turn before a dry source counts as idle: one turn
 /// hands over the next chunk that the upstream's connection has read already.
 const TURNS: u8 = 2;
@@ -79,7 +78,7 @@ impl Relay {
             begun: false,
             turns: 0,
             idle: Idle { limit: idle, since: None, timer: None },
-            last: Last::default(),
+            last: Last::of(record.dialect()),
             watch: None,
             record,
         }
@@ -299,100 +298,9 @@ impl Idle {
     }
 }
 
-/// The last bytes that were sent, and whether the last event of Responses began before them: enough to know
-/// a stream's last event.
-#[derive(Default)]
-pub(super) struct Last {
-    bytes: [u8; Self::SIZE],
-    concludes: bool,
-}
-
-/// Types of the events with which a stream of Responses ends, behind the quote they begin with. In a text the quotes
-/// would be escaped; a tool of the client's, which the first events repeat, may name them where no type stands.
-const CONCLUSIONS: [&[u8]; 3] = [b"response.completed\"", b"response.incomplete\"", b"response.failed\""];
-
-impl Last {
-    /// More than any conclusion has.
-    const SIZE: usize = 32;
-
-    pub(super) fn add(&mut self, data: &[u8]) {
-        let (first, _) = data.split_at(data.len().min(Self::SIZE));
-        let (_, last) = data.split_at(data.len().saturating_sub(Self::SIZE));
-        if !self.concludes {
-            let mut seam = [0; 2 * Self::SIZE];
-            let (before, behind) = seam.split_at_mut(Self::SIZE);
-            before.copy_from_slice(&self.bytes);
-            behind.split_at_mut(first.len()).0.copy_from_slice(first);
-            self.concludes = concludes(&seam) || concludes(data);
-        }
-        self.bytes.rotate_left(last.len());
-        self.bytes.split_at_mut(Self::SIZE - last.len()).1.copy_from_slice(last);
-    }
-
-    /// A client that closes after this has had everything.
-    pub(super) fn is_final_event(&self) -> bool {
-        let end = self.bytes.trim_ascii_end();
-        let blank = self.bytes.ends_with(b"\n\n") || self.bytes.ends_with(b"\r\n\r\n");
-        self.concludes && blank && end.ends_with(b"}")
-            || end.ends_with(b"data: [DONE]")
-            || end.ends_with(b"data:[DONE]")
-            || end.ends_with(b"\"message_stop\"}")
-    }
-}
-
-/// Whether the type of a last event of Responses stands in `data`.
-fn concludes(data: &[u8]) -> bool {
-    static TYPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"response."));
-    TYPE.find_iter(data).any(|at| {
-        let (before, rest) = data.split_at(at + 1);
-        let is_type = before.strip_suffix(b"\"").is_some_and(ends_with_type);
-        is_type && CONCLUSIONS.iter().any(|conclusion| rest.starts_with(conclusion))
-    })
-}
-
-fn ends_with_type(before: &[u8]) -> bool {
-    let key = before.trim_ascii_end().strip_suffix(b":");
-    key.is_some_and(|key| key.trim_ascii_end().ends_with(b"\"type\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_conclusion_of_responses_is_known_however_it_was_cut() {
-        let stream = b"event: response.completed\ndata: {\"type\": \"response.completed\",\"response\":{\"output\":[],\"usage\":{\"input_tokens\":1}}}\n\n";
-        for cut in 0..=stream.len() {
-            let mut last = Last::default();
-            last.add(&stream[..cut]);
-            assert_eq!(last.is_final_event(), cut == stream.len(), "{cut}");
-            last.add(&stream[cut..]);
-            assert!(last.is_final_event(), "{cut}");
-        }
-        let mut bytes = Last::default();
-        stream.iter().for_each(|byte| bytes.add(&[*byte]));
-        assert!(bytes.is_final_event());
-        let mut quoted = Last::default();
-        quoted.add(b"data: {\"delta\":\"\\\"response.completed\\\"\"}\n\n");
-        assert!(!quoted.is_final_event());
-    }
-
-    #[test]
-    fn the_last_event_is_known_however_it_was_cut() {
-        let stream = b"data: {\"a\":1}\n\ndata: [DONE]\n\n";
-        for cut in 0..=stream.len() {
-            let mut last = Last::default();
-            last.add(&stream[..cut]);
-            assert_eq!(last.is_final_event(), cut >= stream.len() - 2, "{cut}");
-            last.add(&stream[cut..]);
-            assert!(last.is_final_event(), "{cut}");
-        }
-        let mut last = Last::default();
-        last.add(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\r\n\r\n");
-        assert!(last.is_final_event());
-        last.add(b"x");
-        assert!(!last.is_final_event());
-    }
 
     #[test]
     fn a_lone_chunk_is_not_copied_and_several_are_joined() {

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::mpsc;
 
+use super::last::Last;
 use super::outcome::{Outcome, Record};
-use super::relay::{Last, RelayError};
+use super::relay::RelayError;
 use crate::wire::usage::Usage;
 
 /// Pieces that wait for the client; beyond it the upstream waits.
