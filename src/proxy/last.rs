@@ -1,4 +1,4 @@
-//! How a stream that its client closes is known to have been whole.
+//! Knows a stream's last event by the bytes that were sent last.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use crate::wire::Dialect;
 /// The last bytes that were sent, and whether the last event of Responses began before them: enough to know
 /// a stream's last event.
 #[derive(Default)]
-pub struct Last {
+pub(super) struct Last {
     bytes: [u8; Self::SIZE],
     conclusion: Conclusion,
 }
@@ -32,13 +32,13 @@ impl Last {
     /// More than any conclusion has.
     const SIZE: usize = 32;
 
-    pub fn of(dialect: Option<Dialect>) -> Self {
+    pub(super) fn of(dialect: Option<Dialect>) -> Self {
         let never = matches!(dialect, Some(Dialect::Chat | Dialect::Messages));
         let conclusion = if never { Conclusion::Never } else { Conclusion::Awaited };
         Self { bytes: [0; Self::SIZE], conclusion }
     }
 
-    pub fn add(&mut self, data: &[u8]) {
+    pub(super) fn add(&mut self, data: &[u8]) {
         let (first, _) = data.split_at(data.len().min(Self::SIZE));
         let (_, last) = data.split_at(data.len().saturating_sub(Self::SIZE));
         if self.conclusion == Conclusion::Awaited {
@@ -55,7 +55,7 @@ impl Last {
     }
 
     /// A client that closes after this has had everything.
-    pub fn is_final_event(&self) -> bool {
+    pub(super) fn is_final_event(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
         let blank = self.bytes.ends_with(b"\n\n") || self.bytes.ends_with(b"\r\n\r\n");
         self.conclusion == Conclusion::Begun && blank && end.ends_with(b"}")

@@ -1,15 +1,18 @@
 //! Responses over WebSocket: every `response.create` of the client's is a request body like any other, and what
 //! the provider says first of its answer is held back like the beginning of a stream. All else passes as it is.
-//! A message is the unit: what has come of one waits for the rest of it.
+//! Each lane has its own turn. A message is the unit: what has come of one waits for the rest of it.
 
 mod answers;
+mod ends;
+mod lane;
 mod side;
 mod turn;
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,19 +22,20 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::ends::{Ends, mask};
+use self::lane::{Lane, Lanes, Owner};
 use self::side::{Reading, Side};
-use self::turn::{Answering, Message, Sent, Trail, Turn, is_request};
+use self::turn::{Answering, Message, Sent, Turn};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
-use super::hold::STREAM_BYTES;
 use super::look::Looked;
 use super::origin::{Incoming, Tools};
 use super::outcome::Record;
 use super::second::Attempt;
 use super::work::Work;
 use crate::wire::Dialect;
-use crate::wire::frames::{Piece, close_frame, text_frame};
+use crate::wire::frames::{Piece, close_frame};
 
 /// Bytes of a client's message that is read; a longer one passes as it is.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -45,18 +49,11 @@ const GOING_AWAY: u16 = 1001;
 
 /// A socket between a client and an upstream.
 pub struct Socket {
-    shard: Arc<Shard>,
-    /// Index of the upstream.
-    index: usize,
-    /// The handshake's, as a request of its own would have them.
-    parts: Arc<Parts>,
-    client: Side<TokioIo<Upgraded>>,
-    upstream: Side<TokioIo<Upgraded>>,
-    turn: Turn,
-    trail: Trail,
-    /// The account of the request that is out.
-    record: Option<Record>,
-    /// What the client sent behind a message that is looked at.
+    ends: Ends,
+    lanes: Lanes,
+    /// The client's message that is looked at.
+    looking: Option<Looking>,
+    /// What the client sent behind it.
     later: VecDeque<Piece>,
     later_bytes: usize,
     leaving: Leaving,
@@ -64,6 +61,13 @@ pub struct Socket {
     moved: Instant,
     /// How long nothing may come from either.
     idle: Duration,
+}
+
+/// A request that is looked at, and the place of its lane.
+struct Looking {
+    lane: usize,
+    raw: Vec<Bytes>,
+    work: AbortOnDropHandle<Option<Box<Work>>>,
 }
 
 /// Whether the proxy ends the socket itself.
@@ -81,7 +85,8 @@ enum Event {
     Client(io::Result<()>),
     Upstream(io::Result<()>),
     Looked(Option<Box<Work>>),
-    Mended(Option<Box<Work>>),
+    /// What was made for the lane at this place.
+    Mended(usize, Option<Box<Work>>),
     Deadline,
     /// The process is about to end.
     Ending,
@@ -94,25 +99,26 @@ impl Socket {
         let limit = MESSAGE_BYTES.min(shard.proxy.config.server.max_body_bytes);
         let idle = shard.proxy.config.upstreams.get(index).map_or(Duration::MAX, |upstream| upstream.idle_timeout);
         Self {
-            client: Side::new(TokioIo::new(client), limit, budget),
-            upstream: Side::new(TokioIo::new(upstream), EVENT_BYTES, budget),
-            index,
-            parts: Arc::new(parts),
-            turn: Turn::Passing,
-            trail: Trail::default(),
-            record: None,
+            ends: Ends {
+                client: Side::new(TokioIo::new(client), limit, budget),
+                upstream: Side::new(TokioIo::new(upstream), EVENT_BYTES, budget),
+                index,
+                parts: Arc::new(parts),
+                shard,
+            },
+            lanes: Lanes::default(),
+            looking: None,
             later: VecDeque::new(),
             later_bytes: 0,
             leaving: Leaving::No,
             moved: Instant::now(),
             idle,
-            shard,
         }
     }
 
     /// Relays until both directions have ended or the client's has failed.
     pub async fn relay(mut self) -> io::Result<()> {
-        while self.client.open || self.upstream.open || self.client.is_busy() || self.upstream.is_busy() {
+        while self.ends.are_in_use() {
             let event = self.next().await;
             if matches!(event, Event::Client(_) | Event::Upstream(_)) {
                 self.moved = Instant::now();
@@ -122,158 +128,170 @@ impl Socket {
                 // What came of it before still goes to the client.
                 Event::Upstream(Err(error)) => {
                     tracing::debug!(%error, "an upstream's side of a socket broke off");
-                    self.upstream.fail();
+                    self.ends.upstream.fail();
                 }
                 Event::Upstream(Ok(())) => {}
                 Event::Looked(work) => self.looked(work),
-                Event::Mended(work) => self.mended(work),
-                Event::Deadline => self.let_pass(),
+                Event::Mended(at, work) => {
+                    if let Some(lane) = self.lanes.get_mut(at) {
+                        lane.mended(&mut self.ends, work);
+                    }
+                }
+                Event::Deadline => self.waited_enough(),
                 Event::Ending => self.leaving = Leaving::Due,
                 Event::Idle => {
-                    if self.leaving == Leaving::Said || !self.is_between() {
+                    if self.leaving == Leaving::Said || !self.ends.are_between() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     self.leave();
                 }
             }
             self.take_in();
-            if self.leaving == Leaving::Due && matches!(self.turn, Turn::Passing) && self.is_between() {
+            if self.leaving == Leaving::Due && self.is_at_rest() && self.ends.are_between() {
                 self.leave();
             }
         }
         Ok(())
     }
 
-    /// Whether neither end is in the midst of a message.
-    fn is_between(&self) -> bool {
-        self.client.frames.is_between() && self.upstream.frames.is_between()
+    /// Whether no request is on its way.
+    fn is_at_rest(&self) -> bool {
+        self.looking.is_none() && self.lanes.are_all_idle()
+    }
+
+    /// What was held back for as long as may be passes.
+    fn waited_enough(&mut self) {
+        let (now, hold_time) = (Instant::now(), self.ends.shard.proxy.hold_time);
+        for lane in self.lanes.iter_mut() {
+            if lane.since().is_some_and(|since| since + hold_time <= now) {
+                lane.let_pass(&mut self.ends);
+            }
+        }
     }
 
     /// Tells both ends that the proxy goes away (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
     fn leave(&mut self) {
         self.leaving = Leaving::Said;
         self.moved = Instant::now();
-        self.client.put(close_frame(GOING_AWAY, None));
-        self.upstream.put(close_frame(GOING_AWAY, Some(mask())));
-        self.client.end();
-        self.upstream.end();
+        self.ends.client.put(close_frame(GOING_AWAY, None));
+        self.ends.upstream.put(close_frame(GOING_AWAY, Some(mask())));
+        self.ends.client.end();
+        self.ends.upstream.end();
     }
 
     /// Waits for the next thing to happen.
     async fn next(&mut self) -> Event {
-        let deadline = match &self.turn {
-            Turn::Holding(sent) => sent.since.map(|since| since + self.shard.proxy.hold_time),
-            _ => None,
-        };
+        let shard = &self.ends.shard;
+        let since = self.lanes.iter().filter_map(Lane::since).min();
+        let deadline = since.map(|since| since + shard.proxy.hold_time);
+        let ending = shard.ending.clone();
         let may = |may| if may { Reading::On } else { Reading::Paused };
-        let from_client = may(self.upstream.has_room() && self.later_bytes < LATER_BYTES);
+        let from_client = may(self.ends.upstream.has_room() && self.later_bytes < LATER_BYTES);
         // Behind a refusal little is to come; should it be more, it waits.
-        let quiet = match &self.turn {
-            Turn::Mending { refusal, .. } => refusal.iter().map(Bytes::len).sum::<usize>() <= STREAM_BYTES,
-            _ => true,
-        };
-        let from_upstream = may(self.client.has_room() && quiet);
+        let from_upstream = may(self.ends.client.has_room() && self.lanes.are_all_quiet());
         let sleep = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
-        let ending = self.shard.ending.clone();
         let idle = self.moved.checked_add(self.idle);
         let silence = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now));
         tokio::select! {
-            moved = self.client.advance(from_client) => Event::Client(moved),
-            moved = self.upstream.advance(from_upstream) => Event::Upstream(moved),
+            moved = self.ends.client.advance(from_client) => Event::Client(moved),
+            moved = self.ends.upstream.advance(from_upstream) => Event::Upstream(moved),
             () = sleep, if deadline.is_some() => Event::Deadline,
             () = ending.cancelled(), if self.leaving == Leaving::No => Event::Ending,
             () = silence, if idle.is_some() => Event::Idle,
-            event = finished(&mut self.turn) => event,
+            event = finished(&mut self.looking, &mut self.lanes) => event,
         }
     }
 
     /// Sends on what has come.
     fn take_in(&mut self) {
         let told = self.leaving == Leaving::Said;
-        while let Some(piece) = self.client.frames.next_piece() {
+        self.send_later();
+        while let Some(piece) = self.ends.client.frames.next_piece() {
             match told {
-                true => self.client.open &= !matches!(piece, Piece::Close(_)),
+                true => self.ends.client.open &= !matches!(piece, Piece::Close(_)),
                 false => self.client_sent(piece),
             }
         }
-        while let Some(piece) = self.upstream.frames.next_piece() {
+        while let Some(piece) = self.ends.upstream.frames.next_piece() {
             match told {
-                true => self.upstream.open &= !matches!(piece, Piece::Close(_)),
+                true => self.ends.upstream.open &= !matches!(piece, Piece::Close(_)),
                 false => self.upstream_sent(piece),
             }
         }
-        if !self.client.open {
+        self.send_waiting();
+        if !self.ends.client.open {
             self.client_left();
         }
-        if !self.upstream.open {
+        if !self.ends.upstream.open {
             self.break_off();
-            self.client.end();
+            self.ends.client.end();
         }
     }
 
     fn client_sent(&mut self, piece: Piece) {
-        match (piece, &self.turn) {
-            (Piece::Control(frame), _) => self.upstream.put(frame),
-            (piece, Turn::Looking { .. }) => {
+        match piece {
+            Piece::Control(frame) => self.ends.upstream.put(frame),
+            piece if self.looking.is_some() => {
                 self.later_bytes += piece.bytes();
                 self.later.push_back(piece);
             }
-            (Piece::Text { raw, text }, Turn::Passing) if is_request(&text) => self.look(raw, text.into()),
-            (Piece::Text { raw, text }, _) => {
-                if is_request(&text) {
-                    self.overlap();
+            Piece::Text { raw, text } => {
+                let message = Message::of(&text);
+                match message.is_request().then(|| self.lanes.place(message.lane())).flatten() {
+                    Some(at) if self.lanes.is_idle(at) => self.look(at, raw, text.into()),
+                    Some(at) => {
+                        if let Some(lane) = self.lanes.get_mut(at) {
+                            lane.wait(&mut self.ends, raw, text.into());
+                        }
+                    }
+                    None => self.ends.send_upstream(raw),
                 }
-                self.send_upstream(raw);
             }
-            (Piece::Opaque(bytes), _) => {
+            Piece::Opaque(bytes) => {
                 // It may be a request that is too long to be read.
-                self.let_pass();
-                self.upstream.put(bytes);
+                self.lanes.let_pass(&mut self.ends);
+                self.ends.upstream.put(bytes);
             }
-            (Piece::Close(bytes), _) => self.upstream.put(bytes),
+            Piece::Close(bytes) => self.ends.upstream.put(bytes),
         }
     }
 
-    fn send_upstream(&mut self, frames: Vec<Bytes>) {
-        frames.into_iter().for_each(|frame| self.upstream.put(frame));
-    }
-
-    fn send_client(&mut self, frames: Vec<Bytes>) {
-        frames.into_iter().for_each(|frame| self.client.put(frame));
-    }
-
-    /// Nobody is left to answer: what is looked at goes out as it is, and what is made is given up.
+    /// Nobody is left to answer: what is looked at or waits goes out as it is, and what is made is given up.
     fn client_left(&mut self) {
-        match std::mem::replace(&mut self.turn, Turn::Passing) {
-            Turn::Looking { raw, .. } => self.send_upstream(raw),
-            Turn::Mending { refusal, .. } => self.send_client(refusal),
-            turn => self.turn = turn,
+        if let Some(Looking { raw, .. }) = self.looking.take() {
+            self.ends.send_upstream(raw);
         }
-        self.send_later();
-        self.upstream.end();
+        for lane in self.lanes.iter_mut() {
+            lane.give_up_mending(&mut self.ends);
+            lane.overlap(&mut self.ends);
+        }
+        while let Some(piece) = self.later.pop_front() {
+            self.ends.pass(piece);
+        }
+        self.later_bytes = 0;
+        self.ends.upstream.end();
     }
 
-    /// A second request before the first one is answered: which of them an event belongs to, nobody could tell.
-    fn overlap(&mut self) {
-        self.let_pass();
-        let (open, unread) = match &self.turn {
-            Turn::Answering(answering) => (answering.open + 1, answering.unread),
-            _ => (1, false),
-        };
-        self.turn = Turn::Answering(Answering { open, watch: None, begun: Vec::new(), unread });
+    /// The upstream says no more.
+    fn break_off(&mut self) {
+        for lane in self.lanes.iter_mut() {
+            lane.break_off(&mut self.ends);
+        }
     }
 
-    /// Begins to look at a request.
-    fn look(&mut self, raw: Vec<Bytes>, body: Bytes) {
-        let mut permit = Permit::empty(&self.shard.proxy.budget);
+    /// Begins to look at a request of the lane at this place.
+    fn look(&mut self, at: usize, raw: Vec<Bytes>, body: Bytes) {
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        let shard = &self.ends.shard;
+        let mut permit = Permit::empty(&shard.proxy.budget);
         if !permit.grow(body.len()) {
-            self.turn = Turn::Answering(Answering::one(None));
-            return self.send_upstream(raw);
+            lane.turn = Turn::Answering(Answering::one(None));
+            return self.ends.send_upstream(raw);
         }
-        let mut record = Record::open(Arc::clone(&self.shard));
-        record.asked(Some(Dialect::Responses), self.index);
-        self.record = Some(record);
-        let (shard, index, parts) = (Arc::clone(&self.shard), self.index, Arc::clone(&self.parts));
+        let mut record = Record::open(Arc::clone(shard));
+        record.asked(Some(Dialect::Responses), self.ends.index);
+        lane.record = Some(record);
+        let (shard, index, parts) = (Arc::clone(shard), self.ends.index, Arc::clone(&self.ends.parts));
         let permit = vec![Arc::new(permit)];
         let looking = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
@@ -294,89 +312,88 @@ impl Socket {
                 Looked::Unread(_) => None,
             }
         });
-        self.turn = Turn::Looking { raw, looking: AbortOnDropHandle::new(looking) };
+        self.looking = Some(Looking { lane: at, raw, work: AbortOnDropHandle::new(looking) });
     }
 
-    /// Sends what the look has led to, and what waited behind it.
+    /// Sends what the look has led to.
     fn looked(&mut self, work: Option<Box<Work>>) {
-        let Turn::Looking { raw, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        let Some(Looking { lane, raw, .. }) = self.looking.take() else { return };
+        let Some(lane) = self.lanes.get_mut(lane) else { return };
         match work {
-            Some(work) => self.send(Sent::new(raw, work, Attempt::First, Vec::new())),
+            Some(work) => lane.send(&mut self.ends, Sent::new(raw, work, Attempt::First, Vec::new())),
             None => {
-                self.send_upstream(raw);
-                self.turn = Turn::Answering(Answering::one(None));
+                self.ends.send_upstream(raw);
+                lane.turn = Turn::Answering(Answering::one(None));
             }
         }
-        self.send_later();
     }
 
+    /// Sends what came behind a message that was looked at, up to the next one that is.
     fn send_later(&mut self) {
-        self.later_bytes = 0;
-        for piece in std::mem::take(&mut self.later) {
+        while self.looking.is_none()
+            && let Some(piece) = self.later.pop_front()
+        {
+            self.later_bytes -= piece.bytes();
             self.client_sent(piece);
         }
     }
 
-    /// Sends the body that a request has now, and holds its answer back.
-    fn send(&mut self, sent: Sent) {
-        match &sent.work.pieces {
-            Some(pieces) => self.upstream.put(text_frame(pieces, Some(mask()))),
-            None => self.send_upstream(sent.raw.clone()),
+    /// Looks at the next request whose lane has become free.
+    fn send_waiting(&mut self) {
+        while self.looking.is_none()
+            && let Some((at, raw, body)) = self.lanes.next()
+        {
+            self.look(at, raw, body);
         }
-        self.turn = Turn::Holding(Box::new(sent));
     }
 
     fn upstream_sent(&mut self, piece: Piece) {
-        let event = match &piece {
-            Piece::Text { text, .. } => Message::of(text),
-            _ => Message::default(),
-        };
-        let (behind, last) = (self.trail.is_behind(&event), event.is_last());
-        match (piece, &mut self.turn) {
-            (Piece::Control(bytes), _) => self.client.put(bytes),
-            (Piece::Close(bytes), _) => {
+        match piece {
+            Piece::Control(bytes) => self.ends.client.put(bytes),
+            Piece::Close(bytes) => {
                 self.break_off();
-                self.client.put(bytes);
+                self.ends.client.put(bytes);
             }
-            (Piece::Opaque(bytes), _) => {
-                self.let_pass();
-                self.passed_unread(&bytes);
-                self.client.put(bytes);
+            Piece::Opaque(bytes) => {
+                self.lanes.passed_unread(&mut self.ends, &bytes);
+                self.ends.client.put(bytes);
             }
-            // The client is to see it with the error before it, or not at all.
-            (Piece::Text { raw, .. }, Turn::Holding(sent)) if behind && sent.attempt != Attempt::First => {
-                sent.refusal.extend(raw);
-            }
-            (Piece::Text { raw, .. }, Turn::Passing | Turn::Looking { .. } | Turn::Holding(_) | Turn::Answering(_))
-                if behind =>
-            {
-                self.send_client(raw);
-            }
-            (Piece::Text { raw, text }, Turn::Holding(sent)) => {
-                let step = sent.on_event(raw, &text, Instant::now());
-                self.take(step, (&text, last));
-            }
-            // What follows the refusal belongs to it.
-            (Piece::Text { raw, .. }, Turn::Mending { refusal, .. }) => refusal.extend(raw),
-            (Piece::Text { raw, text }, _) => {
-                self.send_client(raw);
-                self.observe((&text, last));
+            Piece::Text { raw, text } => {
+                let event = Message::of(&text);
+                let owner = self.lanes.owner(event.lane());
+                match owner {
+                    Owner::Lane(at) => {
+                        if let Some(lane) = self.lanes.get_mut(at) {
+                            lane.on_event(&mut self.ends, raw, (&text, &event));
+                        }
+                    }
+                    Owner::Nobody => self.ends.send_client(raw),
+                    Owner::Unknown => {
+                        self.lanes.iter_mut().for_each(|lane| lane.lost(&mut self.ends));
+                        self.ends.send_client(raw);
+                    }
+                }
             }
         }
     }
 }
 
-/// Waits for the look or the mending that is under way.
-async fn finished(turn: &mut Turn) -> Event {
-    match turn {
-        Turn::Looking { looking, .. } => Event::Looked(looking.await.ok().flatten()),
-        Turn::Mending { mending, .. } => Event::Mended(mending.await.ok().flatten()),
-        Turn::Passing | Turn::Holding(_) | Turn::Answering(_) => std::future::pending().await,
-    }
-}
-
-/// A client's mask: any number that is not foreseen.
-fn mask() -> [u8; 4] {
-    let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
-    [a, b, c, d]
+/// Waits for the look or a mending that is under way.
+async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
+    std::future::poll_fn(|cx| {
+        if let Some(looking) = looking
+            && let Poll::Ready(work) = Pin::new(&mut looking.work).poll(cx)
+        {
+            return Poll::Ready(Event::Looked(work.ok().flatten()));
+        }
+        for (at, lane) in lanes.iter_mut().enumerate() {
+            if let Turn::Mending { mending, .. } = &mut lane.turn
+                && let Poll::Ready(work) = Pin::new(mending).poll(cx)
+            {
+                return Poll::Ready(Event::Mended(at, work.ok().flatten()));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

@@ -1,6 +1,7 @@
 //! Responses over WebSocket: what passes as it is.
 
 mod end;
+mod lanes;
 mod recovery;
 mod unread;
 
@@ -238,25 +239,6 @@ async fn a_large_result_is_evicted_on_a_socket_too() {
     assert!(output.len() < 10_000 && output.contains("/_compactproxy/evicted/"), "{output}");
     assert_eq!((&asked["input"][1], &asked["type"]), (&body["input"][1], &body["type"]));
     ends.answer("resp_1", "seen").await;
-}
-
-#[tokio::test]
-async fn requests_that_overlap_pass_and_so_do_their_answers() {
-    let mut ends = ends(SECTIONS).await;
-    let large = words(3, 12_000);
-    let bodies = [request(None, json!([user("one")])), request(None, json!([user("two"), call(1), result(1, &large)]))];
-    for body in &bodies {
-        ends.ask(body).await;
-        assert_eq!(ends.asked().await, body.to_string());
-    }
-    // The errors of neither are taken for the other's.
-    for event in [too_long(), json!({"type": "response.created", "response": {"id": "r"}}), too_long()] {
-        ends.tell(&event).await;
-        assert_eq!(ends.told().await, event);
-    }
-    // From then on requests are looked at again.
-    ends.ask(&bodies[1]).await;
-    assert!(ends.asked().await.contains("/_compactproxy/evicted/"));
 }
 
 #[tokio::test]

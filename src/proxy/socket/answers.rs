@@ -11,70 +11,71 @@ use super::super::observe::Ending;
 use super::super::outcome::Outcome;
 use super::super::second::Attempt;
 use super::super::work::Work;
-use super::Socket;
+use super::ends::Ends;
+use super::lane::Lane;
 use super::turn::{Answering, HEAD_BYTES, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
-impl Socket {
+impl Lane {
     /// Takes the step that an event asks for: what it says, and whether it is the last one of its answer.
-    pub(super) fn take(&mut self, step: Step, (text, last): (&[u8], bool)) {
+    pub(super) fn take(&mut self, ends: &mut Ends, step: Step, (text, last): (&[u8], bool)) {
         let Turn::Holding(mut sent) = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match step {
             Step::Hold => self.turn = Turn::Holding(sent),
             Step::Answered => {
-                self.answered(sent);
+                self.answered(ends, sent);
                 self.observe((text, last));
             }
             Step::Failed => {
                 if sent.attempt == Attempt::Shorter {
-                    self.shard.proxy.metrics.recovery_ended("refused");
+                    ends.shard.proxy.metrics.recovery_ended("refused");
                 }
-                self.failed(&sent, status_of(text));
-                self.send_client(sent.take_held());
+                self.failed(ends, &sent, status_of(text));
+                ends.send_client(sent.take_held());
             }
-            Step::Mend(verdict) => self.mend(*sent, verdict),
+            Step::Mend(verdict) => self.mend(ends, *sent, verdict),
             Step::Original => {
                 let upstream = &*sent.work.origin.upstream;
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
                 let refusal = sent.take_held();
                 sent.work.send_original();
                 let Sent { raw, work, .. } = *sent;
-                self.send(Sent::new(raw, work, Attempt::Original, refusal));
+                self.send(ends, Sent::new(raw, work, Attempt::Original, refusal));
             }
             Step::FirstError { condemned } => {
                 if condemned && sent.work.activated.is_some() {
-                    self.quarantine(&sent);
+                    ends.quarantine(&sent.work);
                 }
-                self.shard.proxy.metrics.recovery_ended("failed");
-                self.failed(&sent, Some(400));
-                self.send_client(sent.refusal);
+                ends.shard.proxy.metrics.recovery_ended("failed");
+                self.failed(ends, &sent, Some(400));
+                ends.send_client(sent.refusal);
             }
         }
     }
 
     /// The provider took the request: all that was held goes to the client, and what follows is observed.
-    fn answered(&mut self, mut sent: Box<Sent>) {
+    fn answered(&mut self, ends: &mut Ends, mut sent: Box<Sent>) {
         match sent.attempt {
             Attempt::First => {}
-            Attempt::Shorter => self.shard.proxy.metrics.recovery_ended("recovered"),
+            Attempt::Shorter => ends.shard.proxy.metrics.recovery_ended("recovered"),
             Attempt::Original => {
-                self.shard.proxy.metrics.failed_open(FailOpen::Refused);
-                self.quarantine(&sent);
+                ends.shard.proxy.metrics.failed_open(FailOpen::Refused);
+                ends.quarantine(&sent.work);
             }
         }
         if let Some(record) = &mut self.record {
             record.status = StatusCode::OK.as_u16();
             record.compacted(&sent.work);
         }
-        self.send_client(sent.take_held());
-        let watch = learning::of_call(&self.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
+        ends.send_client(sent.take_held());
+        let watch = learning::of_call(&ends.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
         self.turn = Turn::Answering(Answering::one(watch));
     }
 
     /// An error goes to the client.
-    fn failed(&mut self, sent: &Sent, status: Option<u16>) {
-        if let (Some(compactor), Some(status)) = (&self.shard.proxy.compactor, status) {
+    fn failed(&mut self, ends: &Ends, sent: &Sent, status: Option<u16>) {
+        if let (Some(compactor), Some(status)) = (&ends.shard.proxy.compactor, status) {
             let origin = &sent.work.origin;
             let now = std::time::Instant::now();
             compactor.breaker.observe(origin.tenant, &origin.upstream, (status, &HeaderMap::new()), now);
@@ -90,15 +91,15 @@ impl Socket {
         }
     }
 
-    fn quarantine(&self, sent: &Sent) {
-        if let Some(compactor) = &self.shard.proxy.compactor {
-            compactor.quarantine(&sent.work);
-        }
+    /// Sends the body that a request has now, and holds its answer back.
+    pub(super) fn send(&mut self, ends: &mut Ends, sent: Sent) {
+        ends.send(&sent);
+        self.turn = Turn::Holding(Box::new(sent));
     }
 
     /// Begins to make a shorter body.
-    fn mend(&mut self, mut sent: Sent, verdict: Verdict) {
-        let (shard, refusal) = (Arc::clone(&self.shard), sent.take_held());
+    fn mend(&mut self, ends: &Ends, mut sent: Sent, verdict: Verdict) {
+        let (shard, refusal) = (Arc::clone(&ends.shard), sent.take_held());
         let Sent { raw, mut work, .. } = sent;
         // Only what recovery itself activates is given up should that be refused too.
         work.activated = None;
@@ -109,38 +110,57 @@ impl Socket {
         self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
     }
 
-    pub(super) fn mended(&mut self, work: Option<Box<Work>>) {
+    pub(super) fn mended(&mut self, ends: &mut Ends, work: Option<Box<Work>>) {
         let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
         match work {
-            Some(work) => self.send(Sent::new(raw, work, Attempt::Shorter, refusal)),
+            Some(work) => self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal)),
             None => {
-                self.shard.proxy.metrics.recovery_ended("hopeless");
+                ends.shard.proxy.metrics.recovery_ended("hopeless");
                 self.close(StatusCode::BAD_REQUEST.as_u16());
-                self.send_client(refusal);
+                ends.send_client(refusal);
             }
         }
     }
 
     /// Holds nothing back any longer: what is out is taken for answered.
-    pub(super) fn let_pass(&mut self) {
+    pub(super) fn let_pass(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
-            Turn::Holding(sent) => self.answered(sent),
-            Turn::Mending { refusal, .. } => self.send_client(refusal),
+            Turn::Holding(sent) => self.answered(ends, sent),
+            Turn::Mending { refusal, .. } => {
+                self.close(StatusCode::BAD_REQUEST.as_u16());
+                ends.send_client(refusal);
+            }
             turn => self.turn = turn,
         }
     }
 
+    /// Nobody is left for whom a shorter body could be made.
+    pub(super) fn give_up_mending(&mut self, ends: &mut Ends) {
+        if matches!(self.turn, Turn::Mending { .. }) {
+            self.let_pass(ends);
+        }
+    }
+
     /// The upstream says no more: a second attempt that came to nothing leaves the first one's error.
-    pub(super) fn break_off(&mut self) {
+    pub(super) fn break_off(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
             Turn::Holding(mut sent) => match sent.attempt {
-                Attempt::First => self.send_client(sent.take_held()),
-                Attempt::Shorter | Attempt::Original => self.send_client(sent.refusal),
+                Attempt::First => ends.send_client(sent.take_held()),
+                Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
-            Turn::Mending { refusal, .. } => self.send_client(refusal),
-            turn @ Turn::Looking { .. } => self.turn = turn,
+            Turn::Mending { refusal, .. } => ends.send_client(refusal),
             Turn::Answering(_) | Turn::Passing => {}
         }
+    }
+
+    /// It cannot be told any longer when the answer that is out ends: the next end that is read will do, and nothing waits
+    /// for it.
+    pub(super) fn lost(&mut self, ends: &mut Ends) {
+        self.let_pass(ends);
+        if let Turn::Answering(answering) = &mut self.turn {
+            answering.unread = true;
+        }
+        self.overlap(ends);
     }
 
     /// Shows an answer's event to its observer.

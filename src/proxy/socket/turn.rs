@@ -1,4 +1,4 @@
-//! What is on its way on a socket: one request at a time, its answer held back as far as it may end in another
+//! What is on its way on a lane of a socket: one request at a time, its answer held back as far as it may end in another
 //! attempt. At most two attempts, the second only while nothing of the answer went to the client (L6).
 
 use std::borrow::Cow;
@@ -30,11 +30,11 @@ pub struct Sent {
 }
 
 /// What goes on.
+#[derive(Default)]
 pub enum Turn {
     /// No request is out.
+    #[default]
     Passing,
-    /// The client's message is looked at.
-    Looking { raw: Vec<Bytes>, looking: AbortOnDropHandle<Option<Box<Work>>> },
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
@@ -131,6 +131,9 @@ pub const HEAD_BYTES: usize = 64;
 pub struct Message<'t> {
     #[serde(rename = "type", borrow, default)]
     pub kind: Cow<'t, str>,
+    /// The lane that it belongs to.
+    #[serde(borrow, default)]
+    stream_id: Option<Cow<'t, str>>,
     #[serde(borrow, default)]
     response: Option<Response<'t>>,
 }
@@ -146,25 +149,25 @@ impl<'t> Message<'t> {
         serde_json::from_slice(text).unwrap_or_default()
     }
 
+    /// Whether a client asks for a response by it.
+    pub fn is_request(&self) -> bool {
+        self.kind == "response.create"
+    }
+
     /// The id of the response that it is about.
     pub fn id(&self) -> Option<&str> {
         self.response.as_ref().map(|response| &*response.id).filter(|id| !id.is_empty())
+    }
+
+    /// The id of the lane that it belongs to.
+    pub fn lane(&self) -> Option<&str> {
+        self.stream_id.as_deref()
     }
 
     /// Whether it is the last event of an answer.
     pub fn is_last(&self) -> bool {
         LAST.contains(&&*self.kind)
     }
-}
-
-/// Whether a client's message is a request for a response.
-pub fn is_request(text: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Kind<'t> {
-        #[serde(rename = "type", borrow)]
-        kind: Cow<'t, str>,
-    }
-    serde_json::from_slice::<Kind>(text).is_ok_and(|message| message.kind == "response.create")
 }
 
 /// Whether the first bytes of a message that passes unread, as they are on the wire, name the end of an answer.

@@ -1,0 +1,74 @@
+//! A socket's two ends, and what is sent to them.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+
+use super::super::Shard;
+use super::super::work::Work;
+use super::side::Side;
+use super::turn::Sent;
+use crate::wire::frames::{Piece, text_frame};
+
+/// Both ends, and whose they are.
+pub struct Ends {
+    pub shard: Arc<Shard>,
+    /// Index of the upstream.
+    pub index: usize,
+    /// The handshake's, as a request of its own would have them.
+    pub parts: Arc<Parts>,
+    pub client: Side<TokioIo<Upgraded>>,
+    pub upstream: Side<TokioIo<Upgraded>>,
+}
+
+impl Ends {
+    /// Whether something may still come from either end, or go to it.
+    pub fn are_in_use(&self) -> bool {
+        self.client.open || self.upstream.open || self.client.is_busy() || self.upstream.is_busy()
+    }
+
+    /// Whether neither end is in the midst of a message.
+    pub fn are_between(&self) -> bool {
+        self.client.frames.is_between() && self.upstream.frames.is_between()
+    }
+
+    pub fn send_upstream(&mut self, frames: Vec<Bytes>) {
+        frames.into_iter().for_each(|frame| self.upstream.put(frame));
+    }
+
+    pub fn send_client(&mut self, frames: Vec<Bytes>) {
+        frames.into_iter().for_each(|frame| self.client.put(frame));
+    }
+
+    /// Sends what a request has become.
+    pub fn send(&mut self, sent: &Sent) {
+        match &sent.work.pieces {
+            Some(pieces) => self.upstream.put(text_frame(pieces, Some(mask()))),
+            None => self.send_upstream(sent.raw.clone()),
+        }
+    }
+
+    /// Sends the client's piece as it came.
+    pub fn pass(&mut self, piece: Piece) {
+        match piece {
+            Piece::Text { raw, .. } => self.send_upstream(raw),
+            Piece::Control(bytes) | Piece::Close(bytes) | Piece::Opaque(bytes) => self.upstream.put(bytes),
+        }
+    }
+
+    pub fn quarantine(&self, work: &Work) {
+        if let Some(compactor) = &self.shard.proxy.compactor {
+            compactor.quarantine(work);
+        }
+    }
+}
+
+/// A client's mask: any number that is not foreseen.
+pub fn mask() -> [u8; 4] {
+    let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
+    [a, b, c, d]
+}

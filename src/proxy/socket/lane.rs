@@ -1,0 +1,223 @@
+//! The lanes of a socket (`stream_id`; the one without an id is the default). Requests on one lane are answered one
+//! after the other, those of different lanes side by side; every event names the lane that it belongs to (OpenAI's
+//! WebSocket mode).
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::super::budget::Permit;
+use super::super::hold::STREAM_BYTES;
+use super::super::outcome::Record;
+use super::super::second::Attempt;
+use super::ends::Ends;
+use super::turn::{Answering, Message, Trail, Turn};
+
+/// Lanes that are kept apart at once; requests on more of them pass as they are.
+const MOST_LANES: usize = 64;
+
+/// One lane.
+#[derive(Default)]
+pub struct Lane {
+    id: Option<String>,
+    pub turn: Turn,
+    trail: Trail,
+    /// The account of the request that is out.
+    pub record: Option<Record>,
+    /// Requests that wait until the one before them is answered.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A request that waits.
+struct Waiting {
+    raw: Vec<Bytes>,
+    body: Bytes,
+    /// What it costs of `max_buffered_bytes`.
+    _permit: Permit,
+}
+
+impl Lane {
+    /// Whether a request may go out now.
+    fn is_free(&self) -> bool {
+        matches!(self.turn, Turn::Passing)
+    }
+
+    /// Whether nothing is out and nothing waits.
+    fn is_idle(&self) -> bool {
+        self.is_free() && self.waiting.is_empty()
+    }
+
+    /// When what is held back began.
+    pub fn since(&self) -> Option<Instant> {
+        match &self.turn {
+            Turn::Holding(sent) => sent.since,
+            _ => None,
+        }
+    }
+
+    /// Whether little of the upstream's waits for what is made.
+    fn is_quiet(&self) -> bool {
+        match &self.turn {
+            Turn::Mending { refusal, .. } => refusal.iter().map(Bytes::len).sum::<usize>() <= STREAM_BYTES,
+            _ => true,
+        }
+    }
+
+    /// Has a request wait for the answer that is out. Where its end might not be seen, or there is no room, it passes as
+    /// it is, and all that waited before it.
+    pub fn wait(&mut self, ends: &mut Ends, raw: Vec<Bytes>, body: Bytes) {
+        let mut permit = Permit::empty(&ends.shard.proxy.budget);
+        let unread = matches!(&self.turn, Turn::Answering(Answering { unread: true, .. }));
+        let room = !unread && permit.grow(body.len() + raw.iter().map(Bytes::len).sum::<usize>());
+        self.waiting.push_back(Waiting { raw, body, _permit: permit });
+        if !room {
+            self.overlap(ends);
+        }
+    }
+
+    /// Sends all that waits as it is, before the request that is out is answered: which of them an event belongs to
+    /// nobody could tell.
+    pub fn overlap(&mut self, ends: &mut Ends) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.let_pass(ends);
+        let (open, unread) = match &self.turn {
+            Turn::Answering(answering) => (answering.open, answering.unread),
+            _ => (0, false),
+        };
+        let open = open + self.waiting.len();
+        for waiting in self.waiting.drain(..) {
+            ends.send_upstream(waiting.raw);
+        }
+        self.turn = Turn::Answering(Answering { open, watch: None, begun: Vec::new(), unread });
+    }
+
+    /// Takes in an event of this lane's: its frames, and what it says.
+    pub fn on_event(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
+        let (behind, last) = (self.trail.is_behind(event), event.is_last());
+        match &mut self.turn {
+            // The client is to see it with the error before it, or not at all.
+            Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
+            Turn::Passing | Turn::Holding(_) | Turn::Answering(_) if behind => ends.send_client(raw),
+            Turn::Holding(sent) => {
+                let step = sent.on_event(raw, text, Instant::now());
+                self.take(ends, step, (text, last));
+            }
+            // What follows the refusal belongs to it.
+            Turn::Mending { refusal, .. } => refusal.extend(raw),
+            Turn::Passing | Turn::Answering(_) => {
+                ends.send_client(raw);
+                self.observe((text, last));
+            }
+        }
+    }
+}
+
+/// All lanes of a socket.
+#[derive(Default)]
+pub struct Lanes(Vec<Lane>);
+
+/// The lane that an event belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    Lane(usize),
+    /// No request that was looked at.
+    Nobody,
+    /// One of several that are out.
+    Unknown,
+}
+
+impl Lanes {
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut Lane> {
+        self.0.get_mut(at)
+    }
+
+    pub fn iter(&self) -> std::slice::Iter<'_, Lane> {
+        self.0.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Lane> {
+        self.0.iter_mut()
+    }
+
+    /// Where the lane of a request is; `None` if there are too many.
+    pub fn place(&mut self, id: Option<&str>) -> Option<usize> {
+        if let Some(at) = self.position(id) {
+            return Some(at);
+        }
+        let lane = Lane { id: id.map(str::to_owned), ..Lane::default() };
+        if self.0.len() < MOST_LANES {
+            self.0.push(lane);
+            return Some(self.0.len() - 1);
+        }
+        let at = self.0.iter().position(Lane::is_idle)?;
+        *self.0.get_mut(at)? = lane;
+        Some(at)
+    }
+
+    fn position(&self, id: Option<&str>) -> Option<usize> {
+        self.0.iter().position(|lane| lane.id.as_deref() == id)
+    }
+
+    /// Whose an event is. One that names no lane is the default one's, or, from a provider that does not know of lanes,
+    /// the only one's that is out.
+    pub fn owner(&self, id: Option<&str>) -> Owner {
+        let of_id = self.position(id);
+        if let Some(at) = of_id
+            && (id.is_some() || self.0.get(at).is_some_and(|lane| !lane.is_free()))
+        {
+            return Owner::Lane(at);
+        }
+        let mut out = self.0.iter().enumerate().filter(|(_, lane)| id.is_none() && !lane.is_free());
+        match (out.next(), out.next()) {
+            (Some((at, _)), None) => Owner::Lane(at),
+            (Some(_), Some(_)) => Owner::Unknown,
+            (None, _) => of_id.map_or(Owner::Nobody, Owner::Lane),
+        }
+    }
+
+    /// The lane whose next request may go out, if one waits.
+    pub fn next(&mut self) -> Option<(usize, Vec<Bytes>, Bytes)> {
+        let (at, lane) = self.0.iter_mut().enumerate().find(|(_, lane)| lane.is_free() && !lane.waiting.is_empty())?;
+        let Waiting { raw, body, .. } = lane.waiting.pop_front()?;
+        Some((at, raw, body))
+    }
+
+    /// Whether the lane may send a request, with none before it.
+    pub fn is_idle(&self, at: usize) -> bool {
+        self.0.get(at).is_some_and(Lane::is_idle)
+    }
+
+    pub fn are_all_idle(&self) -> bool {
+        self.0.iter().all(Lane::is_idle)
+    }
+
+    pub fn are_all_quiet(&self) -> bool {
+        self.0.iter().all(Lane::is_quiet)
+    }
+
+    /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
+    pub fn let_pass(&mut self, ends: &mut Ends) {
+        for lane in &mut self.0 {
+            lane.let_pass(ends);
+            lane.overlap(ends);
+        }
+    }
+
+    /// Some bytes of the upstream's pass unread, whosever they are.
+    pub fn passed_unread(&mut self, ends: &mut Ends, bytes: &[u8]) {
+        let mut out: Vec<&mut Lane> = self.0.iter_mut().filter(|lane| !lane.is_free()).collect();
+        match out.as_mut_slice() {
+            [only] => {
+                only.let_pass(ends);
+                only.passed_unread(bytes);
+                if matches!(&only.turn, Turn::Answering(Answering { unread: true, .. })) {
+                    only.overlap(ends);
+                }
+            }
+            several => several.iter_mut().for_each(|lane| lane.lost(ends)),
+        }
+    }
+}

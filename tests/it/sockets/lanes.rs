@@ -1,0 +1,190 @@
+//! Several requests on one socket: those of one lane (`stream_id`) wait for each other, lanes do not.
+
+use compactproxy::proxy::budget::Permit;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::{Ends, SECTIONS, call, ends, over, request, result, text, too_long, user};
+use crate::support::chat::{changed, parsed, words};
+use crate::support::wire::{Listener, patiently};
+
+const EVICTED: &str = "/_compactproxy/evicted/";
+
+/// What something says of its lane: its id, or nothing.
+fn on(lane: Option<&str>, mut message: Value) -> Value {
+    if let Some(lane) = lane {
+        message["stream_id"] = json!(lane);
+    }
+    message
+}
+
+/// A request with a result that is evicted.
+fn large(lane: Option<&str>, n: usize) -> Value {
+    on(lane, request(None, json!([user("look"), call(n), result(n, &words(n as u64, 12_000))])))
+}
+
+/// A request that overflows: five results just under the limit.
+fn overlong(lane: &str, n: usize) -> Value {
+    let turns = (n * 10..n * 10 + 5).flat_map(|n| [call(n), result(n, &words(n as u64, 3_000))]);
+    on(Some(lane), request(None, [user("begin")].into_iter().chain(turns).collect()))
+}
+
+impl Ends {
+    /// Events pass as they are.
+    async fn pass(&mut self, events: &[Value]) {
+        for event in events {
+            self.tell(event).await;
+            assert_eq!(self.told().await, *event);
+        }
+    }
+
+    async fn complete(&mut self, lane: Option<&str>, id: &str) {
+        let completed = json!({"type": "response.completed", "response": {"id": id, "output": []}});
+        let created = json!({"type": "response.created", "response": {"id": id}});
+        for event in [created, completed] {
+            self.tell(&on(lane, event.clone())).await;
+            assert_eq!(self.told().await, on(lane, event));
+        }
+    }
+
+    async fn cancel(&mut self) {
+        let cancel = json!({"type": "response.cancel"});
+        self.ask(&cancel).await;
+        assert_eq!(self.asked().await, cancel.to_string());
+    }
+}
+
+#[tokio::test]
+async fn the_second_request_of_a_lane_waits_for_the_first_ones_answer_and_is_compacted_too() {
+    for lane in [None, Some("a")] {
+        let mut ends = ends(SECTIONS).await;
+        for n in 1..4 {
+            ends.ask(&large(lane, n)).await;
+        }
+        for n in 1..4 {
+            let asked = ends.asked().await;
+            assert!(asked.contains(EVICTED) && asked.contains(&format!("call_{n}")), "{n}: {asked}");
+            // What is no request does not wait, and comes to the upstream before the request that does.
+            ends.cancel().await;
+            ends.complete(lane, &format!("resp_{n}")).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn lanes_go_on_side_by_side_and_each_recovers_from_its_own_overflow() {
+    let mut ends = ends(SECTIONS).await;
+    let mut first = Vec::new();
+    for (n, lane) in ["a", "b"].into_iter().enumerate() {
+        ends.ask(&overlong(lane, n)).await;
+        first.push(ends.asked().await.len());
+    }
+    let mut error = too_long();
+    error["error"]["message"] =
+        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
+    let created = |id: &str| json!({"type": "response.created", "response": {"id": id}});
+    for event in [
+        on(Some("b"), created("resp_b")),
+        on(Some("a"), created("resp_a")),
+        on(Some("b"), error.clone()),
+        on(Some("a"), error),
+    ] {
+        ends.tell(&event).await;
+    }
+    let mut lanes = Vec::new();
+    for _ in 0..2 {
+        let asked = ends.asked().await;
+        let again: Value = serde_json::from_str(&asked).unwrap();
+        assert!(first.iter().all(|&first| asked.len() < first), "{} bytes, then {}", first[0], asked.len());
+        lanes.push(again["stream_id"].as_str().unwrap().to_owned());
+    }
+    lanes.sort();
+    assert_eq!(lanes, ["a", "b"]);
+    // The client sees the second attempts only, interleaved as they come.
+    let delta = |lane| on(Some(lane), json!({"type": "response.output_text.delta", "delta": lane}));
+    ends.pass(&[delta("b"), delta("a"), delta("b")]).await;
+    ends.complete(Some("a"), "resp_a2").await;
+    ends.complete(Some("b"), "resp_b2").await;
+    ends.ask(&large(Some("a"), 90)).await;
+    assert!(ends.asked().await.contains(EVICTED));
+}
+
+/// A provider that knows of no lanes names none: the only one that is out is meant.
+#[tokio::test]
+async fn events_without_a_lane_belong_to_the_only_one_that_is_out() {
+    let mut ends = ends(SECTIONS).await;
+    for n in 1..3 {
+        ends.ask(&large(Some("a"), n)).await;
+    }
+    for n in 1..3 {
+        assert!(ends.asked().await.contains(EVICTED), "{n}");
+        ends.complete(None, &format!("resp_{n}")).await;
+    }
+}
+
+/// Whose an event is cannot be told then: the requests that wait go out as they came, rather than never.
+#[tokio::test]
+async fn where_an_event_could_be_anybodys_nothing_waits_for_it() {
+    let mut ends = ends(SECTIONS).await;
+    for (n, lane) in ["a", "b"].into_iter().enumerate() {
+        ends.ask(&large(Some(lane), n)).await;
+        assert!(ends.asked().await.contains(EVICTED));
+    }
+    let waits = large(Some("a"), 7);
+    ends.ask(&waits).await;
+    ends.cancel().await;
+    ends.pass(&[json!({"type": "response.created", "response": {"id": "r"}})]).await;
+    assert_eq!(ends.asked().await, waits.to_string());
+    // The errors of none are taken for another's.
+    ends.pass(&[too_long(), too_long(), too_long()]).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_passes_unread_is_not_waited_for() {
+    let mut ends = ends(SECTIONS).await;
+    ends.ask(&large(None, 1)).await;
+    assert!(ends.asked().await.contains(EVICTED));
+    let waits = large(None, 2);
+    ends.ask(&waits).await;
+    ends.cancel().await;
+    let event = Message::text(format!(r#"{{"a":"{}"}}"#, "x".repeat(5 * 1024 * 1024)));
+    let Ends { client, upstream, .. } = &mut ends;
+    let (sent, got) = tokio::join!(upstream.send(event.clone()), patiently("it", client.next()));
+    sent.unwrap();
+    assert!(got.unwrap().unwrap() == event);
+    assert_eq!(ends.asked().await, waits.to_string());
+}
+
+#[tokio::test]
+async fn requests_for_which_there_is_no_room_do_not_wait() {
+    let listener = Listener::bind().await;
+    let mut budget = None;
+    let config = parsed(&format!("{}/v1", listener.url()), SECTIONS);
+    let proxy = changed(config, |proxy| budget = Some(proxy.budget.clone()));
+    let budget = budget.unwrap();
+    let mut ends = over(proxy, listener).await;
+    ends.ask(&large(None, 1)).await;
+    assert!(ends.asked().await.contains(EVICTED));
+    let mut all = Permit::empty(&budget);
+    // Room for the message as it is put together, not for its waiting.
+    let waits = large(None, 2);
+    assert!(all.grow(budget.free() - waits.to_string().len() * 3 / 2));
+    ends.ask(&waits).await;
+    assert_eq!(ends.asked().await, waits.to_string());
+}
+
+/// A client that closes its sending side has sent all the same what waits.
+#[tokio::test]
+async fn a_client_that_leaves_has_its_waiting_requests_sent() {
+    let mut ends = ends(SECTIONS).await;
+    ends.ask(&large(None, 1)).await;
+    assert!(ends.asked().await.contains(EVICTED));
+    let waits = large(None, 2);
+    ends.ask(&waits).await;
+    ends.cancel().await;
+    let Ends { client, mut upstream, proxy: _proxy } = ends;
+    drop(client);
+    let next = patiently("the request", upstream.next()).await.unwrap().unwrap();
+    assert_eq!(text(next), waits.to_string());
+}
