@@ -37,7 +37,9 @@ pub fn asks_for_it(conversation: &Conversation) -> bool {
         return false;
     }
     let text = words(conversation, last).to_lowercase();
-    text.chars().count() <= LONGEST && ASKED.iter().any(|all| all.iter().all(|part| text.contains(part)))
+    // Asked of every turn: this search takes a third of the standard library's time.
+    let says = |part: &&str| memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some();
+    text.chars().count() <= LONGEST && ASKED.iter().any(|all| all.iter().all(says))
 }
 
 #[cfg(test)]

@@ -116,12 +116,13 @@ pub fn standing<'k>(conversation: &Conversation, known: &'k Known, at: (usize, u
     let item = conversation.items.get(index)?;
     let eviction = known.evictions.get(&item.chain).map(|row| &**row);
     let replacements = in_force(known.active.as_deref(), eviction, index);
-    replacements.into_iter().find(|replacement| replacement.slot == slot).map(|replacement| replacement.text.as_str())
+    replacements.into_iter().find(|replacement| replacement.slot == slot).map(|replacement| &*replacement.text)
 }
 
 /// The run of a checkpoint's edits (ascending by item) that belong to item `index`.
-fn edits_of(checkpoint: &Checkpoint, index: usize) -> &[(usize, Replacement)] {
+pub fn edits_of(checkpoint: &Checkpoint, index: usize) -> &[(usize, Replacement)] {
     let from = checkpoint.edits.partition_point(|(item, _)| *item < index);
-    let upto = checkpoint.edits.partition_point(|(item, _)| *item <= index);
-    checkpoint.edits.get(from..upto).unwrap_or_default()
+    let edits = checkpoint.edits.get(from..).unwrap_or_default();
+    let count = edits.iter().take_while(|(item, _)| *item == index).count();
+    edits.get(..count).unwrap_or_default()
 }

@@ -232,7 +232,10 @@ impl Evictor<'_> {
             }
             chars -= part.chars - left;
             tokens = (tokens + self.tokens_of(&text)).saturating_sub(part.tokens);
-            replaced.push((Replacement { slot: part.slot, text }, Some(Removed { id, text: part.text.clone() })));
+            replaced.push((
+                Replacement { slot: part.slot, text: text.into() },
+                Some(Removed { id, text: part.text.clone() }),
+            ));
         }
         if chars > limit.chars || limit.tokens.is_some_and(|most| tokens > most) {
             replaced = self.joined(&parts).unwrap_or(replaced);
@@ -252,12 +255,12 @@ impl Evictor<'_> {
         let stub = stub(&removed.text, removed.id, self.settings, self.ways);
         let marked = || others.iter().filter(|part| part.text.len() > ELSEWHERE.len());
         let mut replaced: Vec<Evicted> =
-            marked().map(|part| (Replacement { slot: part.slot, text: ELSEWHERE.to_owned() }, None)).collect();
+            marked().map(|part| (Replacement { slot: part.slot, text: ELSEWHERE.into() }, None)).collect();
         let before = largest.text.len() + marked().map(|part| part.text.len()).sum::<usize>();
         if stub.len() + replaced.len() * ELSEWHERE.len() >= before {
             return None;
         }
-        replaced.push((Replacement { slot: largest.slot, text: stub }, Some(removed)));
+        replaced.push((Replacement { slot: largest.slot, text: stub.into() }, Some(removed)));
         Some(replaced)
     }
 

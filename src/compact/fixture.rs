@@ -237,6 +237,7 @@ impl Writer {
             role,
             standing: Standing::Plain,
             signed: Vec::new(),
+            lasting: false,
             text_bytes: self.bytes.len() - media_bytes,
             slots: self.slots,
             calls,

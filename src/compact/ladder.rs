@@ -335,7 +335,7 @@ fn shorten(situation: &Situation, whole: &Whole, excess: u64) -> Option<(Cut, u6
     let text = clip(&whole.text, id, preview, situation.ways);
     let gained = whole.tokens.checked_sub(situation.tokens.count_text(&text)).filter(|gained| *gained > 0)?;
     let removed = vec![Removed { id, text: whole.text.clone() }];
-    Some((Cut { item: whole.item, replacement: Replacement { slot: whole.slot, text }, removed }, gained))
+    Some((Cut { item: whole.item, replacement: Replacement { slot: whole.slot, text: text.into() }, removed }, gained))
 }
 
 /// The whole history as one user message.

@@ -65,7 +65,7 @@ fn media<'s>(situation: &'s Situation) -> impl Iterator<Item = ((usize, usize), 
 }
 
 fn cut((item, slot): (usize, usize), text: String, removed: Removed) -> Cut {
-    Cut { item, replacement: Replacement { slot, text }, removed: vec![removed] }
+    Cut { item, replacement: Replacement { slot, text: text.into() }, removed: vec![removed] }
 }
 
 /// The block that stands for a picture or file: its JSON can be read back.

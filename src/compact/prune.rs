@@ -61,7 +61,7 @@ pub fn prune(
             }
             let Some((clipped, removed)) = pruner.clipped(&text, sent) else { continue };
             total += now.saturating_sub(pruner.tokens.count_text(&clipped));
-            cuts.push(Cut { item, replacement: Replacement { slot, text: clipped }, removed: vec![removed] });
+            cuts.push(Cut { item, replacement: Replacement { slot, text: clipped.into() }, removed: vec![removed] });
         }
     }
     cuts.reverse();

@@ -105,7 +105,7 @@ fn evicted_results() {
     let tokens = Tokens::default();
     let against_stub = tokens.count_text(&stub) - tokens.count_text(&cuts[0].replacement.text);
     assert_eq!(gain(&conversation, &cuts[..1], &tokens, &standing), against_stub);
-    let done: Vec<String> = cuts.iter().map(|cut| cut.replacement.text.clone()).collect();
+    let done: Vec<String> = cuts.iter().map(|cut| cut.replacement.text.to_string()).collect();
     let again = |item, _| match item {
         2 => Some(done[0].as_str()),
         4 => Some(tiny),

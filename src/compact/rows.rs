@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::wire::Digest;
+use crate::wire::sent::SentText;
 
 /// Id of a removed text: a tenant-keyed 128-bit MAC of the text, shown as 32 lower-case hex digits.
 /// The same text of the same tenant has the same id, so writing what exists is success.
@@ -29,7 +30,7 @@ pub struct Removed {
 pub struct Replacement {
     /// Index into the item's [`slots`](crate::wire::Facts::slots).
     pub slot: usize,
-    pub text: String,
+    pub text: SentText,
 }
 
 /// What a strategy would replace in one item: the new texts and what they took out.

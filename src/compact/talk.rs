@@ -239,6 +239,7 @@ impl Message {
             media: self.media.clone(),
             standing: Standing::Plain,
             signed: Vec::new(),
+            lasting: false,
             text_bytes: self.json.len() + 1 - media,
             canonical: *blake3::hash(self.json.as_bytes()).as_bytes(),
             tokens: OnceLock::new(),

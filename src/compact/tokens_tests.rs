@@ -144,6 +144,7 @@ fn other_slots() {
         media: Vec::new(),
         standing: Standing::Plain,
         signed: Vec::new(),
+        lasting: false,
         text_bytes: body.len(),
         canonical: [0; 32],
         tokens: OnceLock::new(),

@@ -124,25 +124,29 @@ impl Bound {
         let (mut bound, mut newer) = (Self { arguments: 0, results: 0 }, 0_u64);
         for index in (from..scope.results_upto.max(scope.arguments_upto)).rev() {
             let Some(item) = conversation.items.get(index) else { continue };
-            let eviction = known.evictions.get(&item.chain);
-            let now = match eviction {
+            let now = || match known.evictions.get(&item.chain) {
                 Some(row) => row.tokens.after,
                 None => tokens.count_item(conversation, index),
             };
             if index < scope.arguments_upto {
                 let arguments = |kind| matches!(kind, SlotKind::Arguments(_) | SlotKind::Input(_));
-                bound.arguments += hidden(situation, index, longest_argument, arguments).min(now);
+                bound.arguments += within(hidden(situation, index, longest_argument, arguments), now);
             }
             if index < scope.results_upto && !item.facts.results.is_empty() {
                 if newer >= scope.protect {
                     let results = |kind| matches!(kind, SlotKind::Result(_));
-                    bound.results += hidden(situation, index, longest_result, results).min(now);
+                    bound.results += within(hidden(situation, index, longest_result, results), now);
                 }
-                newer += now;
+                newer += now();
             }
         }
         bound
     }
+}
+
+/// What is hidden of an item, at most all of it. Of most items nothing is, and they need not be counted.
+fn within(hidden: u64, now: impl Fn() -> u64) -> u64 {
+    if hidden == 0 { 0 } else { hidden.min(now()) }
 }
 
 /// Bytes, and so tokens at most, by which an item's texts of some kind exceed the longest that stays.
@@ -150,14 +154,13 @@ impl Bound {
 fn hidden(situation: &Situation, index: usize, longest: usize, kind: impl Fn(SlotKind) -> bool) -> u64 {
     let Situation { conversation, known, .. } = *situation;
     let Some(item) = conversation.items.get(index) else { return 0 };
-    let edits = estimate::in_force(known.active.as_deref(), None, index);
-    let eviction = known.evictions.get(&item.chain).map_or(&[][..], |row| &row.replacements);
+    let edits = known.active.as_deref().map_or(&[][..], |active| estimate::edits_of(active, index));
     let slots = item.facts.slots.iter().enumerate().filter(|(_, slot)| kind(slot.kind));
-    let hidden = slots.map(|(at, slot)| {
+    let hidden = slots.filter(|(at, _)| edits.iter().all(|(_, edit)| edit.slot != *at)).map(|(at, slot)| {
+        let eviction = known.evictions.get(&item.chain).map_or(&[][..], |row| &row.replacements);
         let evicted = eviction.iter().find(|replacement| replacement.slot == at);
         let length = evicted.map_or(slot.span.len(), |replacement| replacement.text.len());
-        let edited = edits.iter().any(|edit| edit.slot == at);
-        if edited { 0 } else { length.saturating_sub(longest) as u64 }
+        length.saturating_sub(longest) as u64
     });
     hidden.sum()
 }

@@ -42,7 +42,7 @@ pub fn truncate(
                 _ => None,
             };
             if let Some((text, removed)) = clipped {
-                cuts.push(Cut { item, replacement: Replacement { slot: index, text }, removed });
+                cuts.push(Cut { item, replacement: Replacement { slot: index, text: text.into() }, removed });
             }
         }
     }

@@ -27,7 +27,7 @@ fn cuts_of(chat: &Chat, max: usize) -> Vec<Cut> {
 /// The arguments as truncated to `max`, if they were.
 fn truncated(arguments: &str, max: usize) -> Option<String> {
     let mut cuts = cuts_of(&Chat::new(&[call("c1", "write_file", arguments)]), max);
-    cuts.pop().map(|cut| cut.replacement.text)
+    cuts.pop().map(|cut| cut.replacement.text.to_string())
 }
 
 #[test]

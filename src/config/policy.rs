@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::raw::{RawPolicy, Sections};
 use super::resolve::{given, strategies_of};
-use super::{Config, Policy, Strategies, Subject, WindowLimits};
+use super::{Config, Policy, Strategies, Subject, WindowLimits, WindowRule};
 
 /// Combinations of matching policies that are remembered; beyond it each request resolves its own.
 pub const MEMO_ENTRIES: usize = 1_024;
@@ -153,10 +153,11 @@ impl Config {
 
     /// What the configuration says of a model's window; for each key the first rule that matches and sets it.
     pub fn window(&self, model: &str, upstream: &str) -> WindowLimits {
-        let matching = || {
-            self.windows.iter().filter(|rule| glob(&rule.model, model) && condition(rule.upstream.as_deref(), upstream))
-        };
-        WindowLimits { input: matching().find_map(|rule| rule.input), total: matching().find_map(|rule| rule.total) }
+        let matches = |rule: &&WindowRule| glob(&rule.model, model) && condition(rule.upstream.as_deref(), upstream);
+        self.windows.iter().filter(matches).fold(WindowLimits::default(), |found, rule| WindowLimits {
+            input: found.input.or(rule.input),
+            total: found.total.or(rule.total),
+        })
     }
 }
 

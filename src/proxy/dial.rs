@@ -102,10 +102,10 @@ impl Dialing {
             None => Dialer::Direct(tcp),
             Some(proxy) => {
                 let tunnel = Tunnel::new(proxy.uri().clone(), tcp);
-                Dialer::Tunnel(match proxy.basic_auth() {
+                Dialer::Tunnel(Box::new(match proxy.basic_auth() {
                     Some(auth) => tunnel.with_auth(auth.clone()),
                     None => tunnel,
-                })
+                }))
             }
         };
         let mut tls = (*self.tls).clone();
@@ -155,7 +155,8 @@ pub struct Connector {
 #[derive(Clone)]
 enum Dialer {
     Direct(HttpConnector),
-    Tunnel(Tunnel<HttpConnector>),
+    /// In a box: the client copies its connector for each request.
+    Tunnel(Box<Tunnel<HttpConnector>>),
 }
 
 impl Service<Uri> for Connector {

@@ -124,7 +124,7 @@ impl Exchange<'_> {
         let mut work = match self.work(&parts, &intake, look).await {
             Looked::Read(work) => work,
             Looked::Unread(seen) if look == Look::Rewrite => {
-                return self.unread(parts, &intake, (seen, record)).await;
+                return self.unread(&parts, &intake, (seen, record)).await;
             }
             Looked::Unread(_) => return self.untouched(parts, (intake.original(), BodyHeaders::TakenIn)).await,
             Looked::Continued(body, _permit) => {

@@ -8,10 +8,11 @@ use http::header::{
 use super::route::Route;
 use crate::wire::Dialect;
 
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Where Anthropic looks for a key.
+pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Where Azure looks for a key.
 pub const AZURE_KEY: HeaderName = HeaderName::from_static("api-key");
-const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+pub const ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
 const OWN_PREFIX: &str = "x-compactproxy-";
 
 /// Set to `1` by a client whose request must pass untouched.

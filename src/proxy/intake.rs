@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::Body;
@@ -194,7 +195,12 @@ async fn next_frame(
     body: &mut hyper::body::Incoming,
     idle: Duration,
 ) -> Result<Option<http_body::Frame<Bytes>>, Fault> {
-    match tokio::time::timeout(idle, body.frame()).await {
+    // Mostly it is here, or it has ended: then no timer is made.
+    let frame = match body.frame().now_or_never() {
+        Some(frame) => Ok(frame),
+        None => tokio::time::timeout(idle, body.frame()).await,
+    };
+    match frame {
         Ok(Some(Ok(frame))) => Ok(Some(frame)),
         Ok(None) => Ok(None),
         Ok(Some(Err(error))) => Err(Fault::new(Outcome::BadBody, format!("the request's body is broken: {error}"))),

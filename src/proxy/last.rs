@@ -4,12 +4,24 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
+use crate::wire::Dialect;
+
 /// The last bytes that were sent, and whether the last event of Responses began before them: enough to know
 /// a stream's last event.
 #[derive(Default)]
 pub(super) struct Last {
     bytes: [u8; Self::SIZE],
-    concludes: bool,
+    conclusion: Conclusion,
+}
+
+/// The event with which a stream of Responses ends.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Conclusion {
+    #[default]
+    Awaited,
+    Begun,
+    /// Other dialects have none.
+    Never,
 }
 
 /// Types of the events with which a stream of Responses ends, behind the quote they begin with. In a text the quotes
@@ -20,15 +32,23 @@ impl Last {
     /// More than any conclusion has.
     const SIZE: usize = 32;
 
+    pub(super) fn of(dialect: Option<Dialect>) -> Self {
+        let never = matches!(dialect, Some(Dialect::Chat | Dialect::Messages));
+        let conclusion = if never { Conclusion::Never } else { Conclusion::Awaited };
+        Self { bytes: [0; Self::SIZE], conclusion }
+    }
+
     pub(super) fn add(&mut self, data: &[u8]) {
         let (first, _) = data.split_at(data.len().min(Self::SIZE));
         let (_, last) = data.split_at(data.len().saturating_sub(Self::SIZE));
-        if !self.concludes {
+        if self.conclusion == Conclusion::Awaited {
             let mut seam = [0; 2 * Self::SIZE];
             let (before, behind) = seam.split_at_mut(Self::SIZE);
             before.copy_from_slice(&self.bytes);
             behind.split_at_mut(first.len()).0.copy_from_slice(first);
-            self.concludes = concludes(&seam) || concludes(data);
+            if concludes(&seam) || concludes(data) {
+                self.conclusion = Conclusion::Begun;
+            }
         }
         self.bytes.rotate_left(last.len());
         self.bytes.split_at_mut(Self::SIZE - last.len()).1.copy_from_slice(last);
@@ -38,7 +58,7 @@ impl Last {
     pub(super) fn is_final_event(&self) -> bool {
         let end = self.bytes.trim_ascii_end();
         let blank = self.bytes.ends_with(b"\n\n") || self.bytes.ends_with(b"\r\n\r\n");
-        self.concludes && blank && end.ends_with(b"}")
+        self.conclusion == Conclusion::Begun && blank && end.ends_with(b"}")
             || end.ends_with(b"data: [DONE]")
             || end.ends_with(b"data:[DONE]")
             || end.ends_with(b"\"message_stop\"}")
@@ -97,5 +117,22 @@ mod tests {
         assert!(last.is_final_event());
         last.add(b"x");
         assert!(!last.is_final_event());
+    }
+
+    #[test]
+    fn only_a_stream_of_responses_ends_with_a_conclusion() {
+        let event = b"data: {\"type\":\"response.completed\"}\n\n";
+        for (dialect, ends) in [
+            (None, true),
+            (Some(Dialect::Responses), true),
+            (Some(Dialect::Chat), false),
+            (Some(Dialect::Messages), false),
+        ] {
+            let mut last = Last::of(dialect);
+            last.add(event);
+            assert_eq!(last.is_final_event(), ends, "{dialect:?}");
+            last.add(b"data: [DONE]\n\n");
+            assert!(last.is_final_event(), "{dialect:?}");
+        }
     }
 }

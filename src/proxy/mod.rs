@@ -194,16 +194,21 @@ pub async fn serve(shard: Arc<Shard>, request: Request<Incoming>) -> Response<Re
         record.close(Outcome::Local);
         return Box::pin(local::serve(&shard.proxy, request)).await;
     }
-    let asked = route::error_dialect(request.uri().path());
-    let (fault, mut record) = match shard.proxy.target(request.method(), request.uri(), request.headers()) {
-        Err(fault) => (fault, record),
-        Ok(target) => match forward(shard, target, request, record).await {
-            Ok(response) => return response,
-            Err(failed) => failed,
-        },
+    let target = match shard.proxy.target(request.method(), request.uri(), request.headers()) {
+        Ok(target) => target,
+        Err(fault) => {
+            record.close(fault.outcome);
+            return reply::error(route::error_dialect(request.uri().path()), &fault);
+        }
     };
-    record.close(fault.outcome);
-    reply::error(asked, &fault)
+    let dialect = target.dialect;
+    match forward(shard, target, request, record).await {
+        Ok(response) => response,
+        Err((fault, mut record)) => {
+            record.close(fault.outcome);
+            reply::error(dialect, &fault)
+        }
+    }
 }
 
 /// A request of one kind or another on its way: a tunnel, a body that is looked at, or one that streams.

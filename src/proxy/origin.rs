@@ -12,6 +12,7 @@ use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
+use super::headers::ANTHROPIC_BETA;
 use super::sessions::Payer;
 use super::tenant::{Identity, Mark, Proof};
 use crate::compact::budget::{Budget, Learned, Window};
@@ -294,7 +295,7 @@ pub fn model<'r>(fields: &'r Fields, path: &'r str) -> &'r str {
 /// The beta features that a request asks for in its headers (all lines) and in its body (hosts that have no such
 /// header), sorted, divided by commas; they may change a model's window (A24).
 pub fn betas(headers: &HeaderMap, fields: &Fields) -> String {
-    let lines = headers.get_all("anthropic-beta").iter().filter_map(|value| value.to_str().ok());
+    let lines = headers.get_all(ANTHROPIC_BETA).iter().filter_map(|value| value.to_str().ok());
     let all = lines.flat_map(|line| line.split(',')).chain(fields.betas.iter().map(|beta| &**beta));
     let all: BTreeSet<&str> = all.map(str::trim).filter(|beta| !beta.is_empty()).collect();
     all.into_iter().collect::<Vec<_>>().join(",")

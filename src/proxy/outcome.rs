@@ -2,7 +2,7 @@
 //! the status of the proxy's own errors.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::StatusCode;
 
@@ -10,7 +10,7 @@ use super::Shard;
 use super::work::Work;
 use crate::compact::plan::Actions;
 use crate::telemetry::RequestEnd;
-use crate::telemetry::metrics::{OpenStream, Stage};
+use crate::telemetry::metrics::{OpenStream, Stage, StageTimes};
 use crate::wire::Dialect;
 
 /// How one request ended.
@@ -146,7 +146,7 @@ pub struct Record {
 }
 
 struct Detail {
-    stages: Vec<(Stage, Duration)>,
+    stages: StageTimes,
     since: Instant,
     actions: Actions,
     tokens: Option<(u64, u64)>,
@@ -166,12 +166,19 @@ impl Record {
         self.upstream = Some(upstream);
     }
 
+    /// The dialect that was asked for, once that is known.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
     /// A stage has ended.
     pub fn stage(&mut self, stage: Stage) {
         let started = self.started;
         let detail = self.detail.get_or_insert_with(|| Box::new(Detail::since(started)));
         let now = Instant::now();
-        detail.stages.push((stage, now.duration_since(detail.since)));
+        if let Some(took) = detail.stages.get_mut(stage as usize) {
+            *took = Some(now.duration_since(detail.since));
+        }
         detail.since = now;
     }
 
@@ -204,7 +211,7 @@ impl Record {
             upstream,
             outcome: outcome.label(),
             total,
-            stages: detail.map_or(&[], |detail| &detail.stages),
+            stages: detail.map(|detail| detail.stages).unwrap_or_default(),
             tokens: detail.and_then(|detail| detail.tokens),
             actions: &actions,
         });
@@ -252,7 +259,7 @@ impl Record {
 
 impl Detail {
     fn since(since: Instant) -> Self {
-        Self { stages: Vec::with_capacity(3), since, actions: Actions::default(), tokens: None, rounds: None }
+        Self { stages: StageTimes::default(), since, actions: Actions::default(), tokens: None, rounds: None }
     }
 }
 

@@ -21,7 +21,7 @@ const JOINED_BYTES: usize = 64 * 1024;
 /// A lone chunk of this size is not worth joining.
 const WHOLE_BYTES: usize = 8 * 1024;
 /// First room for chunks that are joined: most events of a stream that are ready together fit.
-const JOINED_ROOM: usize = 4 * 1024;
+const JOINED_ROOM: usize = 16 * 1024;
 /// How often the other tasks of the shard get their turn before a dry source counts as idle: one turn
 /// hands over the next chunk that the upstream's connection has read already.
 const TURNS: u8 = 2;
@@ -78,7 +78,7 @@ impl Relay {
             begun: false,
             turns: 0,
             idle: Idle { limit: idle, since: None, timer: None },
-            last: Last::default(),
+            last: Last::of(record.dialect()),
             watch: None,
             record,
         }

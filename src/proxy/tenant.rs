@@ -4,15 +4,17 @@ use std::sync::Mutex;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{HeaderMap, Uri};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Uri};
 use serde_json::Value;
 
+use super::headers::{API_KEY, AZURE_KEY};
 use super::recent::Recent;
 use crate::config::TenantRule;
 use crate::store::{Store, Tenant};
 
 /// Headers that hold a credential.
-const CREDENTIALS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+static CREDENTIALS: [HeaderName; 4] = [AUTHORIZATION, API_KEY, AZURE_KEY, HeaderName::from_static("x-goog-api-key")];
 /// Query parameters that hold one.
 const IN_QUERY: [&str; 2] = ["key", "api-key"];
 /// Tokens remembered as accepted; a forgotten one is verified again by its next answer (L8).
@@ -125,13 +127,13 @@ struct Token<'h> {
 impl<'h> Credential<'h> {
     fn of(headers: &'h HeaderMap, query: Option<&'h str>) -> Self {
         let mut credential = Self { token: None, opaque: Vec::new() };
-        for name in CREDENTIALS {
+        for name in &CREDENTIALS {
             for value in headers.get_all(name) {
                 let whole = value.as_bytes();
                 let claims = std::str::from_utf8(whole).ok().and_then(|text| claims(text.rsplit(' ').next()?));
                 match claims.filter(|_| credential.token.is_none()) {
                     Some((issuer, subject)) => credential.token = Some(Token { issuer, subject, whole }),
-                    None => credential.opaque.push((name, whole)),
+                    None => credential.opaque.push((name.as_str(), whole)),
                 }
             }
         }

@@ -129,7 +129,7 @@ impl Exchange<'_> {
     /// Sends a body as it came. Should the answer be an error, the body is looked at after all.
     pub(super) async fn unread(
         &self,
-        parts: Parts,
+        parts: &Parts,
         intake: &Intake,
         (seen, record): (Seen, &mut Record),
     ) -> Result<(Held, Additions), Fault> {
@@ -140,12 +140,12 @@ impl Exchange<'_> {
             return Ok((Held::untouched(answer), Additions { watch, ..Additions::default() }));
         }
         Box::pin(async {
-            let looked = match (&self.shard.proxy.compactor, self.incoming(&parts, intake)) {
+            let looked = match (&self.shard.proxy.compactor, self.incoming(parts, intake)) {
                 (Some(compactor), Some(incoming)) => compactor.look_back(incoming).await,
                 _ => None,
             };
             let Some(mut work) = looked else { return Ok((Held::untouched(answer), Additions::default())) };
-            let held = self.settle((&parts, intake), &mut work, answer).await;
+            let held = self.settle((parts, intake), &mut work, answer).await;
             record.compacted(&work);
             let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
             Ok((held, Additions { notes: work.notes(), watch, rounds: None }))

@@ -66,6 +66,8 @@ pub(super) struct Entry {
 
 pub(super) struct Learned {
     entries: ByteCache<LearnedId, Entry>,
+    /// Whether there may be one of a window: few upstreams ever tell one, and every request asks.
+    windows: bool,
 }
 
 impl Store {
@@ -82,7 +84,11 @@ impl Store {
 
     /// The window that an upstream told, if it did.
     pub fn window(&self, key: &WindowKey<'_>) -> Option<LearnedWindow> {
-        Some(self.shared.learned().get(&window_id(key), now())?.window)
+        let mut learned = self.shared.learned();
+        if !learned.windows {
+            return None;
+        }
+        Some(learned.get(&window_id(key), now())?.window)
     }
 
     /// What `window` does not say is kept as it is known.
@@ -135,7 +141,7 @@ fn id(kind: &Hasher, tenant: &Tenant, parts: &[&str]) -> LearnedId {
 
 impl Learned {
     pub(super) fn new() -> Self {
-        Self { entries: ByteCache::new(MAX_ENTRIES) }
+        Self { entries: ByteCache::new(MAX_ENTRIES), windows: false }
     }
 
     pub(super) fn get(&mut self, id: &LearnedId, now: i64) -> Option<Value> {
@@ -152,15 +158,20 @@ impl Learned {
             return None;
         }
         let entry = Entry { value, learned_at: now };
-        self.entries.insert(id, entry, 1);
+        self.insert(id, entry);
         Some(entry)
     }
 
     /// An entry read from the database; what was learned since stays.
     pub(super) fn restore(&mut self, id: LearnedId, entry: Entry) {
         if !self.entries.contains(&id) {
-            self.entries.insert(id, entry, 1);
+            self.insert(id, entry);
         }
+    }
+
+    fn insert(&mut self, id: LearnedId, entry: Entry) {
+        self.windows |= entry.value.factor.is_none();
+        self.entries.insert(id, entry, 1);
     }
 }
 

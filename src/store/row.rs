@@ -74,7 +74,7 @@ pub(super) fn level_code(level: Level) -> i64 {
 impl Row {
     /// Estimated bytes in memory.
     pub(super) fn bytes(&self) -> usize {
-        let texts = |replacement: &Replacement| replacement.text.len() + size_of::<Replacement>();
+        let texts = |replacement: &Replacement| replacement.text.weight() + size_of::<Replacement>();
         let eviction = self.eviction.iter().flat_map(|eviction| &eviction.replacements).map(texts).sum::<usize>();
         let checkpoints = self.checkpoints.iter().map(|kept| {
             let head = kept.checkpoint.head.as_ref().map_or(0, |head| head.text.len() + head.summary.len());

@@ -52,6 +52,9 @@ pub enum Stage {
     Upstream,
 }
 
+/// How long each stage took, in the order of their declaration; `None`: it was not gone through.
+pub type StageTimes = [Option<Duration>; Stage::ALL.len()];
+
 /// Why a request went out less rewritten than it was due (L2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailOpen {
@@ -75,8 +78,8 @@ pub struct RequestEnd<'r> {
     pub outcome: &'static str,
     /// From the first byte in to the last byte out.
     pub total: Duration,
-    /// The stages that the request went through.
-    pub stages: &'r [(Stage, Duration)],
+    /// How long the stages took that the request went through.
+    pub stages: StageTimes,
     /// Estimated input tokens before and after rewriting; `None` if they were not counted.
     pub tokens: Option<(u64, u64)>,
     /// The names of what was done, as the response header has them.
@@ -88,7 +91,7 @@ pub struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
     upstreams: Vec<Upstream>,
-    stages: [Histogram; 4],
+    stages: [Histogram; Stage::ALL.len()],
     tokens_before: Counter,
     tokens_after: Counter,
     tokens_cached: Counter,
@@ -166,14 +169,10 @@ impl Metrics {
     pub fn request_ended(&self, end: &RequestEnd<'_>) {
         if let Some(upstream) = self.upstreams.iter().find(|known| known.name == end.upstream).or(self.upstreams.last())
         {
-            let (requests, seconds) = upstream.handles(end, &self.recorder);
-            requests.increment(1);
-            seconds.record(end.total);
+            upstream.ended(end, &self.recorder);
         }
-        for (stage, duration) in end.stages {
-            if let Some(seconds) = self.stages.get(*stage as usize) {
-                seconds.record(*duration);
-            }
+        for (seconds, took) in self.stages.iter().zip(end.stages) {
+            took.into_iter().for_each(|took| seconds.record(took));
         }
         if let Some((before, after)) = end.tokens {
             self.tokens_before.increment(before);
@@ -262,19 +261,24 @@ impl Metrics {
 }
 
 impl Upstream {
-    /// The handles for a request's labels; looked up at their first use.
-    fn handles(&self, end: &RequestEnd<'_>, recorder: &PrometheusRecorder) -> (Counter, Histogram) {
+    /// Records a request under its labels; their handles are made at their first use.
+    fn ended(&self, end: &RequestEnd<'_>, recorder: &PrometheusRecorder) {
         let key = (end.dialect, end.outcome);
+        let record = |(requests, seconds): &(Counter, Histogram)| {
+            requests.increment(1);
+            seconds.record(end.total);
+        };
         if let Some(known) = self.requests.get(&key) {
-            return known.clone();
+            return record(&known);
         }
         let dialect = Label::new("dialect", dialect_name(end.dialect));
         let upstream = Label::new("upstream", self.name.clone());
         let outcome = Label::new("outcome", end.outcome);
         let requests = counter(recorder, REQUESTS, vec![dialect.clone(), upstream.clone(), outcome]);
         let seconds = histogram(recorder, REQUEST_SECONDS, vec![dialect, upstream]);
-        self.requests.insert(key, (requests.clone(), seconds.clone()));
-        (requests, seconds)
+        let made = (requests, seconds);
+        record(&made);
+        self.requests.insert(key, made);
     }
 }
 

@@ -1,7 +1,6 @@
 use super::*;
 
-const STAGES: [(Stage, Duration); 2] =
-    [(Stage::Plan, Duration::from_micros(20)), (Stage::Upstream, Duration::from_millis(29))];
+const STAGES: StageTimes = [None, Some(Duration::from_micros(20)), None, Some(Duration::from_millis(29))];
 
 fn end<'r>(upstream: &'r str, actions: &'r [&'static str]) -> RequestEnd<'r> {
     RequestEnd {
@@ -9,7 +8,7 @@ fn end<'r>(upstream: &'r str, actions: &'r [&'static str]) -> RequestEnd<'r> {
         upstream,
         outcome: "forwarded",
         total: Duration::from_millis(30),
-        stages: &STAGES,
+        stages: STAGES,
         tokens: Some((100, 40)),
         actions,
     }
@@ -26,7 +25,12 @@ fn a_request_is_recorded_with_all_it_says() {
     metrics.request_ended(&end("openai", &["evicted", "summarized"]));
     metrics.request_ended(&end("openai", &["evicted"]));
     metrics.request_ended(&end("unheard-of", &[]));
-    metrics.request_ended(&RequestEnd { dialect: None, tokens: None, stages: &[], ..end("openai", &[]) });
+    metrics.request_ended(&RequestEnd {
+        dialect: None,
+        tokens: None,
+        stages: StageTimes::default(),
+        ..end("openai", &[])
+    });
     let page = metrics.render();
     assert_line(&page, r#"compactproxy_requests_total{dialect="chat",upstream="openai",outcome="forwarded"} 2"#);
     assert_line(&page, r#"compactproxy_requests_total{dialect="chat",upstream="other",outcome="forwarded"} 1"#);

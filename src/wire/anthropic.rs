@@ -88,6 +88,12 @@ fn text_block(text: &str, breakpoint: Option<&str>) -> String {
     format!(r#"{{"type":"text","text":{}{breakpoint}}}"#, quoted(text))
 }
 
+/// Whether a message may hold what outlives its replacement.
+pub(super) fn may_outlast(raw: &[u8]) -> bool {
+    let words = ["cache_control", "mid_conv_system", "tool_addition", "tool_removal"];
+    words.iter().any(|word| memchr::memmem::find(raw, word.as_bytes()).is_some())
+}
+
 /// What of a message outlives its replacement, as raw JSON.
 #[derive(Default)]
 struct Kept {
@@ -100,13 +106,14 @@ struct Kept {
 impl Kept {
     /// Of the first `upto` messages together.
     fn of_first(conversation: &Conversation<'_>, upto: usize) -> Self {
-        let mut all = Self::default();
-        for item in 0..upto.min(conversation.items.len()) {
-            let kept = Self::of(conversation.raw(item), all.breakpoint);
-            all.changes.extend(kept.changes);
-            all.breakpoint = kept.breakpoint;
-        }
-        all
+        let first = conversation.items.iter().take(upto).enumerate();
+        first.filter(|(_, item)| item.facts.lasting).fold(Self::default(), |mut all, (item, _)| {
+            if let Some(kept) = Self::of(conversation.raw(item)) {
+                all.changes.extend(kept.changes);
+                all.breakpoint = kept.breakpoint.or(all.breakpoint);
+            }
+            all
+        })
     }
 
     /// A block with `text`.
@@ -119,17 +126,9 @@ impl Kept {
         self.changes.iter().flat_map(|change| [",", change]).collect()
     }
 
-    /// Of one message, where `carried` is the breakpoint of those before it.
-    fn of(raw: &[u8], carried: Option<String>) -> Self {
-        let has = |word: &str| memchr::memmem::find(raw, word.as_bytes()).is_some();
-        if !has("cache_control") && !has("mid_conv_system") && !has("tool_addition") && !has("tool_removal") {
-            return Self { breakpoint: carried, ..Self::default() };
-        }
-        Self::read(raw, carried.clone()).unwrap_or(Self { breakpoint: carried, ..Self::default() })
-    }
-
-    fn read(raw: &[u8], carried: Option<String>) -> Option<Self> {
-        let mut kept = Self { breakpoint: carried, ..Self::default() };
+    /// Of one message. `None`: it has no blocks.
+    fn of(raw: &[u8]) -> Option<Self> {
+        let mut kept = Self::default();
         let content = value_of(raw, &(0..raw.len()), "content").filter(|span| kind(raw, span) == b'[')?;
         for block in elements(raw, content.start).ok()?.into_iter().filter(|block| kind(raw, block) == b'{') {
             let members = members(raw, block.start).ok()?;

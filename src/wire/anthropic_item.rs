@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::anthropic;
 use super::canonical::{self, Spelling};
 use super::conversation::{Call, Facts, Media, Role, Slot, SlotKind, Standing};
 use super::media;
@@ -57,8 +58,9 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let typed = results.is_empty() || slots.iter().any(|slot| slot.kind == SlotKind::Text);
     let role = if said == Role::User && !typed { Role::Tool } else { said };
     let media_bytes: usize = media.iter().map(|part| part.span.len()).sum();
-    let text_bytes = raw.len() - media_bytes;
-    Ok(Facts { role, slots, calls, results, media, standing, signed, text_bytes, canonical, tokens: OnceLock::new() })
+    let (text_bytes, lasting) = (raw.len() - media_bytes, anthropic::may_outlast(raw));
+    let tokens = OnceLock::new();
+    Ok(Facts { role, slots, calls, results, media, standing, signed, lasting, text_bytes, canonical, tokens })
 }
 
 /// The role of a message, if it has a readable one.

@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::conversation::{Call, Conversation, Dialect, Fields, Role};
-use super::passing;
-use super::scan::{Cursor, elements, kind, members, string};
+use super::members::text_of;
+use super::responses_item;
+use super::scan::{Cursor, Member, elements, kind, members, string};
 use super::splice::{Edit, splice};
 
 /// The member that names the response which a request continues.
@@ -41,24 +42,24 @@ struct Event<'e> {
     response: Option<&'e RawValue>,
 }
 
-#[derive(Deserialize)]
-struct Response<'r> {
-    id: String,
-    #[serde(borrow, default)]
-    status: Option<Cow<'r, str>>,
-    #[serde(borrow, default)]
-    output: Vec<&'r RawValue>,
-}
-
 /// Reads a whole JSON response. `None` where its turn has not ended (`background`: it is `queued` first), or not well.
+/// It is passed over: who makes use of the items reads them.
 pub fn output(response: &str) -> Option<Output> {
-    let Response { id, status, output } = serde_json::from_str(response).ok()?;
-    let ended = matches!(status.as_deref(), None | Some("completed" | "incomplete"));
-    ended.then(|| Output { id, items: joined(&output).into() })
+    let text = response.as_bytes();
+    let mut cursor = Cursor::new(text, 0);
+    let members = cursor.pass_members().ok()?;
+    cursor.end().ok()?;
+    let id = text_of(text, &members, "id").ok()??;
+    let value = |key: &str| members.iter().find(|(name, _)| name == key).and_then(|(_, span)| text.get(span.clone()));
+    let ended = matches!(value("status"), None | Some(b"null" | br#""completed""# | br#""incomplete""#));
+    let items = value("output").map_or(Some(Bytes::new()), inner)?;
+    ended.then_some(Output { id, items })
 }
 
-fn joined(items: &[&RawValue]) -> Vec<u8> {
-    items.iter().map(|item| item.get().as_bytes()).collect::<Vec<_>>().join(&b","[..])
+/// The elements of an array, joined by commas.
+fn inner(array: &[u8]) -> Option<Bytes> {
+    let inner = array.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    Some(Bytes::copy_from_slice(inner.trim_ascii()))
 }
 
 impl Collector {
@@ -117,7 +118,7 @@ pub fn previous(conversation: &Conversation) -> Option<String> {
 pub fn input(fields: &Fields, body: &[u8], most: usize) -> Option<Bytes> {
     let raw = body.get(array(fields)?).filter(|raw| raw.len() <= most)?;
     match raw {
-        [b'[', inner @ .., b']'] => Some(Bytes::copy_from_slice(inner.trim_ascii())),
+        [b'[', ..] => inner(raw),
         [b'"', ..] => Some([br#"{"role":"user","content":"#, raw, b"}"].concat().into()),
         _ => None,
     }
@@ -131,31 +132,41 @@ pub fn begins(fields: &Fields, body: &[u8], most: usize) -> Option<bool> {
     if kind(body, &span) == b'"' {
         return Some(true);
     }
-    let items = passing::elements(body, span.start).ok()?.into_iter();
-    let items: Vec<(Role, &[u8])> =
-        items.map(|item| body.get(item).and_then(|item| Some((role(item)?, item)))).collect::<Option<_>>()?;
-    Some(may_begin(items, span.len() <= most))
+    let mut cursor = Cursor::new(body, span.start);
+    let mut shown = Vec::new();
+    let mut more = cursor.open(b'[', b']').ok()?;
+    while more {
+        let members = cursor.pass_members().ok()?;
+        let role = responses_item::role_of(body, &members).ok().filter(|role| *role != Role::Unknown)?;
+        shown.push(Shown { role, has_id: has_id(&members) });
+        more = cursor.more(b']').ok()?;
+    }
+    Some(may_begin(shown, span.len() <= most))
 }
 
 /// The same, of a request that is read as a whole.
 pub fn begins_read(conversation: &Conversation, most: usize) -> bool {
-    let items = conversation.items.iter().enumerate().map(|(at, item)| (item.facts.role, conversation.raw(at)));
-    may_begin(items, array(&conversation.fields).is_some_and(|span| span.len() <= most))
+    let shown = conversation.items.iter().enumerate().map(|(at, item)| Shown {
+        role: item.facts.role,
+        has_id: Cursor::new(conversation.raw(at), 0).pass_members().is_ok_and(|members| has_id(&members)),
+    });
+    may_begin(shown, array(&conversation.fields).is_some_and(|span| span.len() <= most))
 }
 
-fn may_begin<'i>(items: impl IntoIterator<Item = (Role, &'i [u8])>, short: bool) -> bool {
-    let shown = |(role, _): &(Role, &[u8])| matches!(role, Role::Assistant | Role::Tool);
-    items.into_iter().filter(shown).all(|(_, item)| short && !has_id(item))
+/// What an item shows of who gave it.
+struct Shown {
+    role: Role,
+    has_id: bool,
+}
+
+fn may_begin(items: impl IntoIterator<Item = Shown>, short: bool) -> bool {
+    let mut turns = items.into_iter().filter(|item| matches!(item.role, Role::Assistant | Role::Tool));
+    turns.all(|turn| short && !turn.has_id)
 }
 
 /// Whether an item has the id that a provider gave it.
-fn has_id(item: &[u8]) -> bool {
-    members(item, 0).is_ok_and(|members| members.iter().any(|(key, _)| key == "id"))
-}
-
-/// The role of an item, if it is one that says which.
-fn role(item: &[u8]) -> Option<Role> {
-    Dialect::Responses.role(item).ok().filter(|role| *role != Role::Unknown)
+fn has_id(members: &[Member<'_>]) -> bool {
+    members.iter().any(|(key, _)| key == "id")
 }
 
 /// Where a request's own input stands.

@@ -29,7 +29,19 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let media_bytes: usize = media.iter().map(|part| part.span.len()).sum();
     let text_bytes = raw.len() - media_bytes;
     let (standing, signed) = (Standing::Plain, Vec::new());
-    Ok(Facts { role, slots, calls, results, media, standing, signed, text_bytes, canonical, tokens: OnceLock::new() })
+    Ok(Facts {
+        role,
+        slots,
+        calls,
+        results,
+        media,
+        standing,
+        signed,
+        lasting: false,
+        text_bytes,
+        canonical,
+        tokens: OnceLock::new(),
+    })
 }
 
 /// The role of a message, if it has a readable one.

@@ -154,6 +154,9 @@ pub struct Facts {
     pub standing: Standing,
     /// Byte ranges of signed thinking blocks within the item's content (A10, A27), in order.
     pub signed: Vec<Range<usize>>,
+    /// Whether it may hold what outlives it where a head stands for it: in Messages a cache breakpoint, or a change of
+    /// tools or instructions.
+    pub lasting: bool,
     /// Length of the item in bytes without the media's.
     pub text_bytes: usize,
     /// BLAKE3 of the canonical form (it ignores `cache_control`, key order, absent ≡ null,

@@ -23,8 +23,8 @@ pub const DEFAULT_BYTES: usize = 12 << 20;
 /// A run is remembered once it is this many bytes longer than what was known of it; reading fewer
 /// again costs less than remembering them each time.
 const WORTH_REMEMBERING: usize = 2 << 10;
-/// Runs are remembered up to the last item and up to this many items before it, since some clients
-/// change their latest messages once more.
+/// Runs are remembered up to the last item, up to the one before it, and up to this many before it, since some clients
+/// change their latest message, or messages, once more.
 const TRAILING: usize = 4;
 const FACTS_SHARDS: usize = 8;
 
@@ -136,7 +136,7 @@ impl Memory<'_> {
     /// Remembers the run of `items` at the start of `region`, of which `known` was known before.
     pub fn remember(self, region: &[u8], base: usize, items: &[Item], known: KnownRun) {
         let len = |count: usize| Some(items.get(count.checked_sub(1)?)?.span.end - base);
-        let counts = [items.len().saturating_sub(TRAILING), items.len()];
+        let counts = [TRAILING, 1, 0].map(|trailing| items.len().saturating_sub(trailing));
         let worth = known.len + WORTH_REMEMBERING;
         let ends: Vec<_> = counts.into_iter().filter_map(|n| Some((n, len(n).filter(|len| *len >= worth)?))).collect();
         if ends.is_empty() {

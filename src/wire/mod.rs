@@ -30,6 +30,7 @@ mod responses_item;
 mod responses_side;
 pub mod rounds;
 pub mod scan;
+pub mod sent;
 pub mod shape;
 pub mod side;
 pub mod splice;

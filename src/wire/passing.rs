@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::scan::{Cursor, Unreadable};
+use super::scan::{Cursor, Member, Unreadable};
 
 impl<'t> Cursor<'t> {
     /// Passes over one value by its strings and brackets alone, and gives its byte range: of a valid value the same as
@@ -36,19 +36,32 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Passes over a string and gives what stands between its quotes.
+    /// Passes over one object and gives its members, in order.
+    pub fn pass_members(&mut self) -> Result<Vec<Member<'t>>, Unreadable> {
+        let mut members = Vec::new();
+        let mut more = self.open(b'{', b'}')?;
+        while more {
+            members.push((self.key()?, self.pass(&mut |_| {})?));
+            more = self.more(b'}')?;
+        }
+        Ok(members)
+    }
+
+    /// Passes over a string and gives what stands between its quotes. It goes from quote to quote: a text has an escape
+    /// in each of its lines, but few of a quote.
     fn pass_string(&mut self) -> Result<&'t [u8], Unreadable> {
         let inner = self.text.get(self.at + 1..).unwrap_or_default();
-        let mut at = 0;
+        let mut from = 0;
         loop {
-            let rest = inner.get(at..).unwrap_or_default();
-            let Some(found) = memchr::memchr2(b'"', b'\\', rest) else { return Err(self.fail("a string has no end")) };
-            at += found;
-            if rest.get(found) == Some(&b'"') {
-                self.at += at + 2;
-                return Ok(inner.get(..at).unwrap_or_default());
+            let rest = inner.get(from..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'"', rest) else { return Err(self.fail("a string has no end")) };
+            let text = inner.get(..from + found).unwrap_or_default();
+            let backslashes = text.iter().rev().take_while(|byte| **byte == b'\\').count();
+            if backslashes % 2 == 0 {
+                self.at += text.len() + 2;
+                return Ok(text);
             }
-            at += 2;
+            from += found + 1;
         }
     }
 
@@ -58,18 +71,6 @@ impl<'t> Cursor<'t> {
         let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
         self.at += rest.iter().position(ends).unwrap_or(rest.len());
     }
-}
-
-/// As [`elements`](super::scan::elements), but passed over: whether they are valid is not asked.
-pub fn elements(text: &[u8], at: usize) -> Result<Vec<Range<usize>>, Unreadable> {
-    let mut cursor = Cursor::new(text, at);
-    let mut elements = Vec::new();
-    let mut more = cursor.open(b'[', b']')?;
-    while more {
-        elements.push(cursor.pass(&mut |_| {})?);
-        more = cursor.more(b']')?;
-    }
-    Ok(elements)
 }
 
 #[cfg(test)]
@@ -135,6 +136,17 @@ mod tests {
                 collect(member, strings);
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    #[test]
+    fn members_are_those_that_reading_finds() {
+        let text = br#"{ "a" : [1, {"b":"}"}] , "c\u0064":"\\\"," , "e":null }"#;
+        let mut cursor = Cursor::new(text, 0);
+        assert_eq!(cursor.pass_members(), super::super::scan::members(text, 0));
+        assert_eq!(cursor.at(), text.len());
+        for broken in ["[]", r#"{"a"}"#, r#"{"a":1"#, r#"{"a":1 "b":2}"#] {
+            assert!(Cursor::new(broken.as_bytes(), 0).pass_members().is_err(), "{broken}");
         }
     }
 

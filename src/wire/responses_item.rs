@@ -34,7 +34,19 @@ pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let (role, standing) = (form.role, form.standing());
     let text_bytes = raw.len() - media_bytes;
     let signed = Vec::new();
-    Ok(Facts { role, slots, calls, results, media, standing, signed, text_bytes, canonical, tokens: OnceLock::new() })
+    Ok(Facts {
+        role,
+        slots,
+        calls,
+        results,
+        media,
+        standing,
+        signed,
+        lasting: false,
+        text_bytes,
+        canonical,
+        tokens: OnceLock::new(),
+    })
 }
 
 /// What is known of an input that is one string: the same as of a user message that says it.
@@ -49,15 +61,21 @@ pub(super) fn facts_of_text(raw: &[u8]) -> Result<Facts, Unreadable> {
         media: Vec::new(),
         standing: Standing::Plain,
         signed: Vec::new(),
+        lasting: false,
         text_bytes: raw.len(),
         canonical,
         tokens: OnceLock::new(),
     })
 }
 
-/// The role of an item.
+/// The role of an item, which is valid.
 pub(super) fn role(raw: &[u8]) -> Result<Role, Unreadable> {
-    Form::of(raw, &members(raw, 0)?).map(|form| form.role)
+    role_of(raw, &Cursor::new(raw, 0).pass_members()?)
+}
+
+/// The role of the item that has these members in `text`.
+pub(super) fn role_of(text: &[u8], members: &[Member<'_>]) -> Result<Role, Unreadable> {
+    Form::of(text, members).map(|form| form.role)
 }
 
 /// What an item is.

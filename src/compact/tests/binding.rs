@@ -265,7 +265,7 @@ fn a_cut_leaves_no_signed_block_only_where_it_begins_before_the_first() {
     let conversation = crate::wire::read(Dialect::Messages, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
     let cut = |covers: usize, upto: Option<usize>, edited: &[usize]| {
         let head = upto.map(|upto| Head { upto, text: String::new(), ..Head::default() });
-        let edits = edited.iter().map(|item| (*item, Replacement { slot: 0, text: String::new() })).collect();
+        let edits = edited.iter().map(|item| (*item, Replacement { slot: 0, text: "".into() })).collect();
         leaves_none(&conversation, &Checkpoint { level: Level::Trim, covers, head, edits, tokens: Change::default() })
     };
     assert!(cut(7, Some(7), &[]), "all is replaced");

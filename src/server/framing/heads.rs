@@ -33,10 +33,10 @@ enum Place {
 }
 
 /// What the lines of one head said so far.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Head {
-    dialect: Option<Dialect>,
-    http_10: bool,
+    /// As it came: what it says of the dialect is asked only where the message is refused.
+    request_line: Vec<u8>,
     length: Option<u64>,
     chunked: bool,
     host: bool,
@@ -92,7 +92,7 @@ impl Heads {
             // Empty lines before a request are skipped, as the HTTP library does.
             Place::RequestLine if line.is_empty() => {}
             Place::RequestLine => {
-                self.head = Head::begin(line);
+                self.head.begin(line);
                 self.place = Place::Fields;
             }
             Place::Fields if line.is_empty() => self.place = self.head.end()?,
@@ -106,11 +106,17 @@ impl Heads {
 }
 
 impl Head {
-    fn begin(request_line: &[u8]) -> Self {
-        let mut words = request_line.split(|&byte| byte == b' ').skip(1);
-        let target = words.next().and_then(|target| std::str::from_utf8(target).ok()).unwrap_or_default();
-        let dialect = crate::proxy::route::error_dialect(target.split('?').next().unwrap_or_default());
-        Self { dialect, http_10: request_line.ends_with(b"HTTP/1.0"), ..Self::default() }
+    fn begin(&mut self, line: &[u8]) {
+        let mut request_line = std::mem::take(&mut self.request_line);
+        request_line.clear();
+        request_line.extend_from_slice(line);
+        *self = Self { request_line, ..Self::default() };
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        let target = self.request_line.split(|&byte| byte == b' ').nth(1)?;
+        let path = std::str::from_utf8(target).ok()?.split('?').next()?;
+        crate::proxy::route::error_dialect(path)
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), Refusal> {
@@ -157,7 +163,7 @@ impl Head {
         if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(self.refuse("Transfer-Encoding is other than one \"chunked\""));
         }
-        if self.http_10 {
+        if self.request_line.ends_with(b"HTTP/1.0") {
             return Err(self.refuse("HTTP/1.0 has no Transfer-Encoding"));
         }
         self.chunked = true;
@@ -174,7 +180,7 @@ impl Head {
     }
 
     fn refuse(&self, reason: &'static str) -> Refusal {
-        Refusal { reason, dialect: self.dialect }
+        Refusal { reason, dialect: self.dialect() }
     }
 }
 

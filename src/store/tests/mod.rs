@@ -97,7 +97,7 @@ fn chain(name: &str, len: usize) -> Vec<Digest> {
 }
 
 fn eviction(text: &str) -> Arc<Eviction> {
-    Arc::new(Eviction { replacements: vec![Replacement { slot: 0, text: text.to_owned() }], tokens: Change::default() })
+    Arc::new(Eviction { replacements: vec![Replacement { slot: 0, text: text.into() }], tokens: Change::default() })
 }
 
 fn checkpoint(level: Level, covers: usize, text: &str) -> Arc<Checkpoint> {

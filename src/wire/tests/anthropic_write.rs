@@ -163,5 +163,5 @@ fn arguments_that_are_objects_are_replaced_as_json() {
     let conversation = conversation(&body);
     let slot = &conversation.items[0].facts.slots[0];
     assert_eq!(conversation.text(0, slot).unwrap(), r#"{"k":"long"}"#);
-    assert_eq!(conversation.replacement(0, slot, r#"{"k":"l"}"#), r#"{"k":"l"}"#);
+    assert_eq!(conversation.replacement(0, slot, &r#"{"k":"l"}"#.into()), r#"{"k":"l"}"#);
 }

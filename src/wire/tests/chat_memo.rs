@@ -118,8 +118,12 @@ fn what_was_read_is_known_and_what_was_not_is_not() {
     assert_eq!(known(&first, &memo), 0);
     read(Dialect::Chat, first.as_bytes(), &memo, SALT).unwrap();
     assert_eq!(known(&first, &memo), 41);
-    // The last message is another: all but the trailing items are known.
-    assert_eq!(known(&long_body("", "two"), &memo), 37);
+    // The last message is another: all before it are known.
+    let other = long_body("", "two");
+    assert_eq!(known(&other, &memo), 40);
+    // So is the one before it: all but the trailing items are known.
+    let (before, answer) = other.split_at(other.rfind("assistant").unwrap());
+    assert_eq!(known(&format!("{before}{}", answer.replacen('x', "y", 1)), &memo), 37);
     // Nothing of one tenant is known to another.
     let other = memo.of([8; 16], crate::wire::Dialect::Chat);
     assert!(other.opening(first.as_bytes()).is_none());

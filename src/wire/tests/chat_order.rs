@@ -70,7 +70,7 @@ fn rows(conversation: &Conversation<'_>) -> Known {
     let mut edits = Vec::new();
     let mut evictions = Evictions::default();
     for (i, item) in conversation.items.iter().enumerate() {
-        let with = |slot: usize| Replacement { slot, text: format!("item {i}, slot {slot}") };
+        let with = |slot: usize| Replacement { slot, text: format!("item {i}, slot {slot}").into() };
         let (results, others): (Vec<usize>, Vec<usize>) =
             (0..item.facts.slots.len()).partition(|slot| matches!(item.facts.slots[*slot].kind, SlotKind::Result(_)));
         if !results.is_empty() {

@@ -80,6 +80,6 @@ proptest! {
 
         let conversation = read(Dialect::Chat, body.as_bytes(), &Memo::new(0), [0; 16]).unwrap();
         let slot = &conversation.items[0].facts.slots[0];
-        prop_assert_eq!(serde_json::from_slice::<String>(&conversation.replacement(0, slot, &text)).unwrap(), text);
+        prop_assert_eq!(serde_json::from_slice::<String>(&conversation.replacement(0, slot, &text.as_str().into())).unwrap(), text);
     }
 }

@@ -104,7 +104,10 @@ fn objects_are_replaced_as_objects_and_strings_as_strings() {
         let slots = &conversation.items[item].facts.slots;
         let slot = slots.iter().find(|slot| conversation.text(item, slot).is_some_and(|text| text.contains("long")));
         let (slot, at) = (slot.unwrap(), conversation.items[item].span.start);
-        Edit { span: at + slot.span.start..at + slot.span.end, with: conversation.replacement(item, slot, text) }
+        Edit {
+            span: at + slot.span.start..at + slot.span.end,
+            with: conversation.replacement(item, slot, &text.into()),
+        }
     };
     let edits = vec![replace(0, r#"{"commands":["s"]}"#), replace(1, "s")];
     assert_eq!(placed(body, edits), body.replace("long", "s"));
