@@ -8,7 +8,7 @@ use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, error, summ
 use compactproxy::demo::window::Limit;
 use serde_json::json;
 
-use crate::support::chat::{attempts, get, history, ids, pair, post, side_calls, with};
+use crate::support::chat::{get, history, ids, pair, post, side_calls, with};
 
 const SECTIONS: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
 
