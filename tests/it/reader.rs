@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 
-use crate::support::chat::{Answered, attempts, call, get, history, ids, pair, post, result, words};
+use crate::support::chat::{Answered, attempts, call, get, history, ids, pair, post, post_with, result, words};
 
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n";
 const COMPACTION: &str = "[compaction]\n";
@@ -33,6 +33,23 @@ async fn rows_are_their_tenants_alone() {
     assert_eq!(sent[2].body, body.to_string());
     let (one, two) = (ids(&sent[1].body), ids(&sent[3].body));
     assert!(!one.is_empty() && one.iter().all(|id| !two.contains(id)), "the same text has other ids");
+}
+
+/// The same text has other ids where it is another tenant's.
+#[tokio::test]
+async fn the_configured_rule_says_what_keeps_tenants_apart() {
+    let askers = [("a", "one"), ("a", "two"), ("b", "one"), ("a", "one")];
+    for (rule, tenants) in [("credential", [0, 0, 2, 0]), ("single", [0; 4]), ("header:x-user", [0, 1, 2, 0])] {
+        let (provider, proxy) = pair(Settings::default(), &format!("{EVICTION}[state]\ntenant = \"{rule}\"\n")).await;
+        for (key, user) in askers {
+            let headers = [("authorization", &*format!("Bearer {key}")), ("x-user", user)];
+            post_with(proxy.proxy_addr, &headers, history("a", 1, 1_000).to_string().into()).await;
+        }
+        let ids: Vec<Vec<String>> = attempts(&provider).iter().map(|sent| ids(&sent.body)).collect();
+        assert!(ids.len() == askers.len() && ids.iter().all(|ids| !ids.is_empty()), "{rule}");
+        let first = |ids_of: &Vec<String>| ids.iter().position(|other| other == ids_of).unwrap();
+        assert_eq!(ids.iter().map(first).collect::<Vec<_>>(), tenants, "{rule}");
+    }
 }
 
 #[tokio::test]
