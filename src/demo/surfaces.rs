@@ -33,6 +33,10 @@ pub enum Surface {
     Tgi,
     /// 500, raised by the server's own length check.
     Server500,
+    /// 404, a local server's.
+    NotFound404,
+    /// 503, a gateway's word for its server's error.
+    Unavailable503,
     /// 400, body compressed with gzip.
     Gzip,
     /// 400, the text is followed by megabytes of echoed request.
@@ -61,7 +65,7 @@ impl Refused {
 }
 
 impl Surface {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::OpenAi,
         Self::OpenAiFunctions,
         Self::Vllm,
@@ -73,6 +77,8 @@ impl Surface {
         Self::TooLarge,
         Self::Tgi,
         Self::Server500,
+        Self::NotFound404,
+        Self::Unavailable503,
         Self::Gzip,
         Self::Echo,
     ];
@@ -98,6 +104,8 @@ impl Surface {
             },
             Self::Tgi => plain(422, &tgi(misfit)),
             Self::Server500 => plain(500, &server_500(misfit)),
+            Self::NotFound404 => plain(404, &not_found(misfit)),
+            Self::Unavailable503 => plain(503, &unavailable(misfit)),
             Self::Gzip => Refused { gzip: true, ..plain(400, &openai(Self::OpenAi, misfit)) },
             Self::Echo => plain(400, &echo(misfit)),
         }
@@ -203,6 +211,24 @@ fn server_500(misfit: Misfit) -> Value {
         Misfit::Budget { .. } => requested(misfit),
     };
     json!({ "detail": text })
+}
+
+fn not_found(misfit: Misfit) -> Value {
+    let text = match misfit {
+        Misfit::Overflow { input, limit, .. } => {
+            format!("Context limit is {limit} tokens; prompt={input} leaves 0 output tokens, below the minimum 16")
+        }
+        Misfit::Budget { .. } => requested(misfit),
+    };
+    json!({ "error": text })
+}
+
+fn unavailable(misfit: Misfit) -> Value {
+    let text = match misfit {
+        Misfit::Overflow { input, limit, .. } => format!("prompt tokens {input} exceeds max_model_len {limit}"),
+        Misfit::Budget { .. } => requested(misfit),
+    };
+    json!({"error": {"code": "InternalError", "message": text}})
 }
 
 fn echo(misfit: Misfit) -> Value {

@@ -347,7 +347,10 @@ fn with_buckets(builder: PrometheusBuilder) -> PrometheusBuilder {
 fn describe(recorder: &PrometheusRecorder) {
     let counters = [
         (REQUESTS, "Requests that ended, by dialect, upstream and outcome."),
-        (ACTIONS, "What was done to requests, by action; one request may count under several."),
+        (
+            ACTIONS,
+            "What was done to requests, or would have been to those that are only observed, by action; one request may count under several.",
+        ),
         (TOKENS_BEFORE, "Estimated input tokens of counted requests as their clients sent them."),
         (TOKENS_AFTER, "Estimated input tokens of the same requests as they were forwarded."),
         (

@@ -1,5 +1,7 @@
 //! Streaming: order, back-pressure, trailers, caps, ends.
 
+mod caps;
+
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;

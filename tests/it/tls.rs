@@ -13,6 +13,8 @@ use rustls::pki_types::ServerName;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
+use crate::support::chat;
+use crate::support::program::Program;
 use crate::support::proxy::{config, start, with_upstream};
 use crate::support::tls::Authority;
 use crate::support::wire::{Listener, Wire, connect, patiently, values};
@@ -183,4 +185,33 @@ async fn https_upstreams_are_reached_through_the_configured_proxy() {
     assert!(server.head().await.starts_with("GET /x HTTP/1.1\r\n"));
     server.send("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     client.until("ok").await;
+}
+
+#[tokio::test]
+async fn the_environment_says_which_upstreams_are_reached_through_which_proxy() {
+    let (listener, between, authority) = (Listener::bind().await, Listener::bind().await, Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = format!("ca_file = \"{}\"\n", authority.file().display());
+    let file = chat::file(&format!("https://{}", listener.addr()), &trusted);
+    std::fs::write(folder.path().join("proxy.toml"), file).unwrap();
+    let through = between.url();
+    for (variables, tunnelled) in [
+        (vec![], false),
+        (vec![("HTTPS_PROXY", &*through)], true),
+        (vec![("https_proxy", &*through)], true),
+        (vec![("HTTPS_PROXY", &*through), ("NO_PROXY", "127.0.0.1")], false),
+        (vec![("HTTPS_PROXY", &*through), ("no_proxy", "127.0.0.1")], false),
+        (vec![("HTTPS_PROXY", &*through), ("NO_PROXY", "elsewhere.example")], true),
+    ] {
+        let program = Program::within(folder.path(), &variables);
+        let mut client = connect(program.proxy).await;
+        client.send("GET /x HTTP/1.1\r\nHost: p\r\n\r\n").await;
+        if tunnelled {
+            let head = between.accept().await.head().await;
+            assert!(head.starts_with(&format!("CONNECT {} ", listener.addr())), "{variables:?}: {head}");
+        } else {
+            // A TLS handshake begins.
+            assert_eq!(listener.accept().await.exactly(1).await, [0x16], "{variables:?}");
+        }
+    }
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use compactproxy::demo::provider::Origin;
 use compactproxy::demo::window::Limit;
 
-use super::bytes::not_spliced;
+use super::bytes::not_spliced_as;
 use super::document::Document;
 use super::form::Form;
-use super::stage::{Stage, shipped};
+use super::stage::{Stage, is_relayed, shipped};
 use super::walk::window;
 use crate::support::wire::{connect, values};
 
@@ -53,8 +53,9 @@ async fn send_in_pieces(stage: &Stage, body: &Bytes, framed: Framed, numbers: &m
         Framed::Chunks => "transfer-encoding: chunked".to_owned(),
     };
     let from = stage.provider.completions().len();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: p\r\nauthorization: Bearer sk-one\r\nconnection: close";
-    client.send(format!("{head}\r\ncontent-type: application/json\r\n{length}\r\n\r\n")).await;
+    let line = format!("POST {} HTTP/1.1\r\nhost: p\r\nauthorization: Bearer sk-one", stage.form.path());
+    let fields = "anthropic-version: 2023-06-01\r\ncontent-type: application/json\r\nconnection: close";
+    client.send(format!("{line}\r\n{fields}\r\n{length}\r\n\r\n")).await;
     for piece in numbers.pieces(body).into_iter().filter(|piece| !piece.is_empty()) {
         match framed {
             Framed::Length => client.send(piece).await,
@@ -70,10 +71,12 @@ async fn send_in_pieces(stage: &Stage, body: &Bytes, framed: Framed, numbers: &m
     }
     let head = client.head().await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(client.rest().await.windows(6).any(|window| window == b"[DONE]"));
+    let (answer, _) = client.chunked().await;
+    assert!(stage.form.complete(&answer), "{head}");
     let exchanges = stage.provider.completions();
     let arrived = exchanges.iter().skip(from).rev().find(|exchange| exchange.origin == Origin::Agent);
     let rewritten = !values(&head, "x-compactproxy-action").is_empty();
+    assert!(is_relayed(stage.form, arrived.unwrap(), &answer), "{head}");
     let arrived = arrived.unwrap().body.clone();
     assert_eq!(rewritten, arrived != body, "{head}");
     arrived
@@ -82,7 +85,8 @@ async fn send_in_pieces(stage: &Stage, body: &Bytes, framed: Framed, numbers: &m
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pieces_make_no_difference() {
     let mut numbers = Sequence(7);
-    for document in Document::fixtures(Form::Chat) {
+    let documents = [Form::Chat, Form::Responses, Form::Messages].map(Document::fixtures);
+    for document in documents.into_iter().flatten() {
         let window = window(&document);
         // Everything on, nothing on, and on with nothing to do.
         let settings = [shipped(window), String::new(), shipped(10_000_000)];
@@ -90,12 +94,12 @@ async fn pieces_make_no_difference() {
         let body = document.body(turns[turns.len() * 2 / 3]);
         for (kind, toml) in settings.iter().enumerate() {
             let limit = if kind == 0 { Limit::of(window) } else { Limit::default() };
-            let stage = Stage::with(window, limit, toml).await;
+            let stage = Stage::with(window, limit, toml).await.speaking(document.form);
             let settled = stage.settled(&body).await;
             for framed in [Framed::Length, Framed::Chunks] {
                 let arrived = send_in_pieces(&stage, &body, framed, &mut numbers).await;
                 assert_eq!(&arrived, settled.sent(), "{} {kind}", document.name);
-                assert_eq!(not_spliced(&body, &arrived), Ok(()), "{} {kind}", document.name);
+                assert_eq!(not_spliced_as(document.form, &body, &arrived), Ok(()), "{} {kind}", document.name);
                 assert!(kind != 1 || arrived == body);
             }
         }

@@ -5,10 +5,12 @@ use bytes::Bytes;
 use compactproxy::config::SHIPPED;
 use compactproxy::demo::window::Limit;
 
-use super::bytes::{Split, not_spliced};
+use super::bytes::{Split, not_spliced_as};
 use super::document::Document;
+use super::form::Form;
 use super::stage::{Answered, Loss, Stage};
 use super::walk::{output_limits, window};
+use super::written::{RULE, plain};
 use crate::support::chat::ids;
 
 /// The fixture that most tests go by.
@@ -16,8 +18,13 @@ fn session() -> Document {
     Document::fixture("reasoning")
 }
 
+/// One in each form, and what the user typed first in it.
+fn sessions() -> [(Document, &'static str); 3] {
+    [(session(), "No new dependencies"), (plain(Form::Responses), RULE), (plain(Form::Messages), RULE)]
+}
+
 async fn staged(document: &Document) -> Stage {
-    Stage::new(window(document)).await
+    Stage::new(window(document)).await.speaking(document.form)
 }
 
 /// Sends these turns; the last answer. Every one must go well, and every body must be spliced.
@@ -32,7 +39,7 @@ async fn play(stage: &Stage, document: &Document, turns: &[usize]) -> Option<Ans
 async fn well(stage: &Stage, body: &Bytes) -> Answered {
     let answered = stage.send(body).await;
     assert!(answered.is_well(), "{answered:?}");
-    assert_eq!(not_spliced(body, answered.sent()), Ok(()));
+    assert_eq!(not_spliced_as(stage.form, body, answered.sent()), Ok(()));
     answered
 }
 
@@ -46,61 +53,64 @@ fn assistant(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_turn_sent_again_has_the_same_bytes_each_time() {
-    let document = session();
-    let stage = staged(&document).await;
-    let turns = document.turns();
-    play(&stage, &document, &turns).await;
-    for count in [turns[0], turns[turns.len() / 3], turns[turns.len() / 2], turns[turns.len() - 1]] {
-        let body = document.body(count);
-        let settled = stage.settled(&body).await;
-        let again = well(&stage, &body).await;
-        assert!(!again.activated() && again.sent() == settled.sent(), "{count} messages");
+    for (document, _) in sessions() {
+        let stage = staged(&document).await;
+        let turns = document.turns();
+        play(&stage, &document, &turns).await;
+        for count in [turns[0], turns[turns.len() / 3], turns[turns.len() / 2], turns[turns.len() - 1]] {
+            let body = document.body(count);
+            let settled = stage.settled(&body).await;
+            let again = well(&stage, &body).await;
+            assert!(!again.activated() && again.sent() == settled.sent(), "{count} messages");
+        }
+        // What no checkpoint covers is what it was.
+        let first = document.body(turns[0]);
+        assert_eq!(well(&stage, &first).await.sent(), &first);
     }
-    // What no checkpoint covers is what it was.
-    let first = document.body(turns[0]);
-    assert_eq!(well(&stage, &first).await.sent(), &first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forks_and_rewinds_go_on_from_what_they_share() {
-    let document = session();
-    let stage = staged(&document).await;
-    let turns = document.turns();
-    let middle = turns[turns.len() / 2];
-    play(&stage, &document, &turns).await;
-    let shared = stage.settled(&document.body(middle)).await;
-    let shared = Split::of(shared.sent());
-    for branch in ["another way", "a third way"] {
-        let mut other = Document { messages: document.messages[..middle].to_vec(), ..document.clone() };
-        for k in 0..4 {
-            other.messages.extend([assistant(&format!("{branch}, answer {k}")), user(&format!("{branch}, {k}"))]);
-            let answered = well(&stage, &other.body(other.messages.len())).await;
-            let sent = Split::of(answered.sent());
-            if !answered.activated() {
-                assert_eq!(sent.messages[..shared.messages.len()], shared.messages, "{branch} {k}");
+    for (document, _) in sessions() {
+        let stage = staged(&document).await;
+        let turns = document.turns();
+        let middle = turns[turns.len() / 2];
+        play(&stage, &document, &turns).await;
+        let shared = stage.settled(&document.body(middle)).await;
+        let shared = Split::as_form(document.form, shared.sent());
+        for branch in ["another way", "a third way"] {
+            let mut other = Document { messages: document.messages[..middle].to_vec(), ..document.clone() };
+            for k in 0..4 {
+                other.messages.extend([assistant(&format!("{branch}, answer {k}")), user(&format!("{branch}, {k}"))]);
+                let answered = well(&stage, &other.body(other.messages.len())).await;
+                let sent = Split::as_form(document.form, answered.sent());
+                if !answered.activated() {
+                    assert_eq!(sent.messages[..shared.messages.len()], shared.messages, "{branch} {k}");
+                }
             }
         }
+        // The first branch is as it was.
+        let again = stage.settled(&document.body(middle)).await;
+        assert_eq!(Split::as_form(document.form, again.sent()), shared);
     }
-    // The first branch is as it was.
-    let again = stage.settled(&document.body(middle)).await;
-    assert_eq!(Split::of(again.sent()), shared);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_edited_message_makes_another_history() {
-    let document = session();
-    let stage = staged(&document).await;
-    let turns = document.turns();
-    play(&stage, &document, &turns).await;
-    let mut edited = document.clone();
-    let asked = edited.leading();
-    edited.messages[asked] = user("Make the cache bounded, by bytes.");
-    // Nothing that was made of the other history applies.
-    let early = edited.body(turns[2]);
-    assert_eq!(well(&stage, &early).await.sent(), &early);
-    let last = play(&stage, &edited, &turns[3..]).await.unwrap();
-    let sent = String::from_utf8_lossy(last.sent()).into_owned();
-    assert!(sent.contains("bounded, by bytes.") && !sent.contains("No new dependencies"));
+    for (document, typed) in sessions() {
+        let stage = staged(&document).await;
+        let turns = document.turns();
+        play(&stage, &document, &turns).await;
+        let mut edited = document.clone();
+        let asked = edited.leading();
+        edited.messages[asked] = user("Make the cache bounded, by bytes.");
+        // Nothing that was made of the other history applies.
+        let early = edited.body(turns[2]);
+        assert_eq!(well(&stage, &early).await.sent(), &early);
+        let last = play(&stage, &edited, &turns[3..]).await.unwrap();
+        let sent = String::from_utf8_lossy(last.sent()).into_owned();
+        assert!(sent.contains("bounded, by bytes.") && !sent.contains(typed));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

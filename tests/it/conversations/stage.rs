@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use memchr::memmem;
 use tempfile::TempDir;
 
 use super::form::Form;
@@ -51,12 +52,19 @@ pub struct Answered {
     pub tokens: Option<(u64, u64)>,
     /// What reached the provider for it, in order.
     pub attempts: Vec<Exchange>,
+    /// The bytes that came back.
+    pub answer: Bytes,
 }
 
 impl Answered {
     /// The body of the attempt that was answered.
     pub fn sent(&self) -> &Bytes {
         &self.attempts.last().unwrap().body
+    }
+
+    /// The client got the provider's bytes.
+    pub fn is_relayed(&self, form: Form) -> bool {
+        self.attempts.last().is_some_and(|last| is_relayed(form, last, &self.answer))
     }
 
     /// Whether a checkpoint was activated.
@@ -79,6 +87,13 @@ impl Answered {
         let broken = self.attempts.iter().any(|attempt| matches!(attempt.verdict, Verdict::Violated(_)));
         self.status == 200 && self.complete && !broken
     }
+}
+
+/// Whether an answer is the provider's, byte for byte. In Responses it repeats the request's tools: where the proxy has
+/// offered one, that is left out of it.
+pub fn is_relayed(form: Form, asked: &Exchange, answer: &[u8]) -> bool {
+    let offered = memmem::find(&asked.body, b"\"read_evicted\"").is_some();
+    form == Form::Responses && offered || asked.told.bytes() == answer
 }
 
 /// The shipped configuration with a window for all models.
@@ -194,6 +209,7 @@ impl Stage {
             actions: actions(&head.headers),
             tokens: tokens(&head.headers),
             attempts,
+            answer,
         }
     }
 

@@ -91,6 +91,9 @@ fn judge(report: &mut Report, (document, turn): (&Document, usize), body: &Bytes
             answered.attempts.iter().map(|attempt| (attempt.verdict, attempt.usage.prompt)).collect();
         report.fault(turn, format!("status {}, {verdicts:?}, {:?}", answered.status, answered.actions));
     }
+    if answered.is_well() && !answered.is_relayed(document.form) {
+        report.fault(turn, "the answer is not the provider's");
+    }
     if answered.attempts.len() > 1 + answered.overflows() || answered.overflows() > 1 {
         report.fault(turn, format!("{} attempts", answered.attempts.len()));
     }

@@ -4,10 +4,13 @@
 mod messages;
 mod responses;
 
-use serde_json::Value;
+use compactproxy::demo::answer::ToolCall;
+use serde_json::{Value, json};
 
 use super::document::Document;
 use super::form::Form;
+use crate::support::chat::words;
+use crate::support::dialects::{self, Dialect};
 
 /// The generated conversations of a form.
 pub fn of(form: Form) -> Vec<Document> {
@@ -18,6 +21,40 @@ pub fn of(form: Form) -> Vec<Document> {
     }
 }
 
+/// The rule that stands in what the user typed first.
+pub const RULE: &str = "Never touch the lock file.";
+
+/// Small talk, then files that are written and commands that show much, with long answers between them: all strategies
+/// find something to do, and none of them enough.
+pub fn plain(form: Form) -> Document {
+    let dialect: &dyn Dialect = match form {
+        Form::Chat => &dialects::Chat,
+        Form::Responses => &dialects::Responses,
+        Form::Messages => &dialects::Messages,
+    };
+    let mut draft = Draft::new(form, "plain", &[("tools", dialect.fields(false)["tools"].take())]);
+    for n in 0..3 {
+        draft.all(dialect.said(&format!("Answer {n}."), &[]));
+        draft.user(&format!("Question {n}?"));
+    }
+    let turn = |draft: &mut Draft, n: usize| {
+        let seed = n as u64;
+        let called = |id: &str, name: &str, arguments: Value| ToolCall {
+            id: format!("call_{id}{n}"),
+            name: name.to_owned(),
+            arguments: arguments.to_string(),
+        };
+        let file = json!({"path": format!("src/{n}.rs"), "content": words(seed, 900)});
+        let calls = [called("w", "write_file", file), called("e", "execute", json!({"command": format!("run {n}")}))];
+        draft.all(dialect.said(&words(seed + 1_000, 400), &calls));
+        let (written, shown) = (["written".to_owned()], [words(seed + 2_000, 1_100)]);
+        draft.all(
+            dialect.results(&[(calls[0].id.as_str(), written.as_slice()), (calls[1].id.as_str(), shown.as_slice())]),
+        );
+    };
+    draft.repeat(16, turn).done()
+}
+
 /// A conversation that begins with what the user asks for and a rule.
 struct Draft {
     document: Document,
@@ -26,11 +63,10 @@ struct Draft {
 impl Draft {
     /// `members`: what stands beside the conversation.
     fn new(form: Form, name: &str, members: &[(&str, Value)]) -> Self {
-        let rule = "Never touch the lock file.";
         let members = members.iter().map(|(key, value)| format!("\"{key}\":{value},")).collect();
-        let document = Document { name: name.into(), form, members, messages: Vec::new(), rules: vec![rule.into()] };
+        let document = Document { name: name.into(), form, members, messages: Vec::new(), rules: vec![RULE.into()] };
         let mut draft = Self { document };
-        draft.user(&format!("Work on {name}. {rule}"));
+        draft.user(&format!("Work on {name}. {RULE}"));
         draft
     }
 

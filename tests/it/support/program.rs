@@ -4,12 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use super::chat;
 
 /// A serving process; killed when dropped.
 pub struct Program {
     child: Child,
+    log: Arc<Mutex<String>>,
     pub proxy: SocketAddr,
     pub admin: SocketAddr,
 }
@@ -24,6 +26,16 @@ impl Program {
     /// Serves the configuration in `dir`.
     pub fn serve(dir: &Path) -> Self {
         Self::of(Command::new(env!("CARGO_BIN_EXE_compactproxy")).args(["--config", "proxy.toml"]).current_dir(dir))
+    }
+
+    /// The same, in an environment that says of logging and proxies what these variables say.
+    pub fn within(dir: &Path, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
+        command.args(["--config", "proxy.toml"]).current_dir(dir);
+        for name in ["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "RUST_LOG", "COMPACTPROXY_LOG"] {
+            command.env_remove(name);
+        }
+        Self::of(command.envs(variables.iter().copied()))
     }
 
     /// The same, in a process that can make no file longer than `blocks` of 512 bytes.
@@ -41,9 +53,20 @@ impl Program {
             value.parse().unwrap()
         };
         let (proxy, admin) = (address("proxy="), address("admin="));
-        // Nobody reads its log; a full pipe would stop it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, proxy, admin }
+        // A full pipe would stop it.
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *written.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Self { child, log, proxy, admin }
+    }
+
+    /// What it has logged since it serves.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 
     /// Ends it without a chance to do anything (SIGKILL).

@@ -93,7 +93,19 @@ pub fn start(mut config: Config) -> Served {
         config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
     }
     let store = state.is_some().then(|| open(&config.state.url));
-    serve(config, store, state)
+    let proxy = Proxy::new(config, store).unwrap();
+    let reports = reports(&proxy);
+    Served { running: Some(server::start(proxy, reports).unwrap()), _state: state }
+}
+
+/// What the program itself reports.
+fn reports(proxy: &Arc<Proxy>) -> Reports {
+    let measured = Arc::clone(proxy);
+    let metrics = move || {
+        measured.metrics.buffered(measured.budget.used());
+        measured.metrics.render()
+    };
+    Reports { metrics: Box::new(metrics), ..Reports::default() }
 }
 
 /// Serves `config` over a store that is kept elsewhere.
