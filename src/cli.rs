@@ -10,6 +10,7 @@ mod serve;
 mod sessions;
 mod state;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -23,7 +24,6 @@ use http::{HeaderName, HeaderValue};
 use crate::compact::TextId;
 use crate::config::{Config, Problems};
 use crate::demo::request::Api;
-use crate::store::log::{Cursor, SessionId};
 use crate::telemetry::subscriber::LogFormat;
 use crate::wire::Dialect;
 
@@ -38,7 +38,8 @@ const USAGE: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(name = "compactproxy", version, max_term_width = 100)]
 struct Cli {
-    /// The configuration file.
+    /// The configuration file. Without one, all commands but serving and `check` go by the shipped proxy.toml, with
+    /// the state in compactproxy.db in the working directory.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -53,6 +54,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Validate a configuration and print it resolved, with every default (secrets masked).
+    #[command(override_usage = "compactproxy check --config <FILE>")]
     Check,
     /// Read a request body on stdin and write what would be sent to the provider.
     Compact(CompactArgs),
@@ -64,7 +66,8 @@ enum Command {
     /// Run a scripted agent through the proxy against an embedded provider: no key, no network.
     Demo(DemoArgs),
     /// List, show, search and export the session log.
-    Sessions(SessionsArgs),
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
     /// Ask the local instance whether it is ready; for probes.
     Health(HealthArgs),
 }
@@ -94,6 +97,11 @@ fn header(line: &str) -> Result<(HeaderName, HeaderValue), String> {
     let name = name.trim().parse().map_err(|_| "that is no name of a header")?;
     let value = value.trim().parse().map_err(|_| "that is no value of a header")?;
     Ok((name, value))
+}
+
+/// An agent's name as it is kept.
+fn agent(name: &str) -> Result<String, Infallible> {
+    Ok(name.trim().to_ascii_lowercase())
 }
 
 /// The wire APIs by the names that the command line has for them.
@@ -132,61 +140,6 @@ pub enum Unit {
     Lines,
     /// Unicode characters.
     Chars,
-}
-
-/// `sessions`: what of the log.
-#[derive(Debug, Clone, Args)]
-pub struct SessionsArgs {
-    #[command(subcommand)]
-    pub command: SessionsCommand,
-}
-
-#[derive(Debug, Clone, Subcommand)]
-pub enum SessionsCommand {
-    /// List sessions, those used last first.
-    List {
-        /// Only this agent's.
-        #[arg(long)]
-        agent: Option<String>,
-        /// At most this many.
-        #[arg(long, value_name = "N", default_value_t = 50)]
-        limit: usize,
-    },
-    /// Show a session's latest messages.
-    Show {
-        /// 32 lower-case hex digits, as `list` shows them.
-        session: SessionId,
-        /// At most this many messages.
-        #[arg(long, value_name = "N", default_value_t = 20)]
-        last: usize,
-        /// Only messages with smaller numbers.
-        #[arg(long, value_name = "NUMBER")]
-        before: Option<u32>,
-        /// The branch that `search` shows beside a hit; else the one written to last.
-        #[arg(long)]
-        branch: Option<Cursor>,
-        /// The branch that this agent wrote to last.
-        #[arg(long, conflicts_with = "branch")]
-        agent: Option<String>,
-        /// At most this many characters of each message.
-        #[arg(long, value_name = "N", default_value_t = 2_000)]
-        chars: usize,
-    },
-    /// Find messages by words and identifiers.
-    Search {
-        query: String,
-        /// Only in this session.
-        #[arg(long)]
-        session: Option<SessionId>,
-        /// At most this many hits.
-        #[arg(long, value_name = "N", default_value_t = 10)]
-        max: usize,
-    },
-    /// Write a session's messages, complete, one JSON object a line.
-    Export {
-        /// 32 lower-case hex digits, as `list` shows them.
-        session: SessionId,
-    },
 }
 
 /// `health`: which instance.
@@ -278,7 +231,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Some(Command::Evicted(args)) => evicted::run(config, &args),
         Some(Command::Memory(command)) => memory::run(config, &command),
         Some(Command::Demo(args)) => demo::run(config, args),
-        Some(Command::Sessions(args)) => sessions::run(config, &args),
+        Some(Command::Sessions(command)) => sessions::run(config, &command),
         Some(Command::Health(args)) => health::run(args.admin.unwrap_or(config.server.admin_listen)),
     }
 }
@@ -300,6 +253,11 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says on stderr what is no failure: that nothing was found, or not all.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]
@@ -361,6 +319,7 @@ mod tests {
             "sessions",
             "sessions show",
             "sessions show 0011",
+            "sessions search ?!",
             "sessions export ../x",
             "memory",
             "memory show ../MEMORY.md",
@@ -372,6 +331,30 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn agents_are_named_as_they_are_kept() {
+        let Some(Command::Memory(memory::MemoryCommand::Show(args))) =
+            parse("memory show --agent OpenAI").unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!(args.owner.agent.as_deref(), Some("openai"));
+        let Some(Command::Sessions(sessions::SessionsCommand::List { agent, .. })) =
+            parse("sessions list --agent Codex_CLI").unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!(agent.as_deref(), Some("codex_cli"));
+    }
+
+    #[test]
+    fn help_shows_what_is_needed() {
+        let help = |line: &str| parse(line).unwrap_err().to_string();
+        assert!(help("check --help").contains("Usage: compactproxy check --config <FILE>"), "{}", help("check --help"));
+        assert!(help("evicted --help").contains("shipped"));
+        assert!(help("sessions search --help").contains("Words and identifiers"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use serde_json::json;
 
 use super::state::limits;
@@ -41,7 +42,11 @@ async fn compact(config: Config, args: CompactArgs, body: Bytes) -> Result<Rehea
     };
     let rehearsal = Rehearsal::new(config, store.clone()).map_err(|error| Failure::Setup(error.to_string()))?;
     let dialect = args.dialect();
-    let rehearsed = rehearsal.of(dialect, args.headers.into_iter().collect(), body).await;
+    let headers: HeaderMap = args.headers.into_iter().collect();
+    let mut rehearsed = rehearsal.of(dialect, headers.clone(), body.clone()).await;
+    if rehearsed.pieces.is_none() && rehearsed.note.is_empty() {
+        rehearsed.note = rehearsal.why_unchanged(dialect, headers, &body).await;
+    }
     store.close().await;
     Ok(rehearsed)
 }

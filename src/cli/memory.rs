@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::Failure;
-use super::state::limits;
+use super::state::{existing, file};
 use crate::config::{Config, TenantRule};
 use crate::memory::day::stamp;
 use crate::memory::save::tidy;
@@ -28,13 +28,13 @@ pub enum MemoryCommand {
 }
 
 /// Whose files.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Owner {
     /// The tenant, as `memory show` lists it [default: the only one there is].
     #[arg(long, value_name = "ID", value_parser = tenant)]
     pub tenant: Option<Tenant>,
     /// The agent [default: the only one there is].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = super::agent)]
     pub agent: Option<String>,
 }
 
@@ -110,7 +110,7 @@ fn failure(error: &dyn std::fmt::Display) -> Failure {
 pub fn run(config: Config, command: &MemoryCommand) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| failure(&e))?;
     runtime.block_on(async {
-        let store = Store::open_existing(&config.state.url, limits(&config)).await.map_err(|e| failure(&e))?;
+        let store = existing(&config).await?;
         let desk = Desk { store: Arc::clone(&store), config };
         let done = match command {
             MemoryCommand::Show(args) => desk.show(args).await,
@@ -156,11 +156,14 @@ impl Desk {
                 let MemoryEntry { tenant, agent, path, bytes, updated } = entry;
                 format!("{} {agent} {path} {bytes} bytes {}\n", hex(tenant), stamp(*updated))
             };
+            if entries.is_empty() {
+                super::tell(&self.nothing("no memory", &args.owner));
+            }
             return super::print(entries.iter().map(line).collect::<String>().as_bytes());
         };
         entries.retain(|entry| entry.path == path);
         match entries.as_slice() {
-            [] => Err(Failure::Runtime(format!("there is no {path} in {}", self.config.state.url))),
+            [] => Err(Failure::Runtime(self.nothing(&format!("no {path}"), &args.owner))),
             [entry] if args.previous => super::print(self.previous(entry).await?.as_bytes()),
             [entry] => super::print(self.file(entry).await?.content.as_bytes()),
             _ => Err(Failure::Runtime(format!("several agents have a {path}: name one with --tenant and --agent"))),
@@ -179,8 +182,13 @@ impl Desk {
             let json = serde_json::to_string_pretty(&all).map_err(|e| failure(&e))?;
             return super::print(format!("{json}\n").as_bytes());
         };
-        let (tenant, agent) = only(&entries)?;
-        for entry in entries.iter().filter(|entry| (entry.tenant, entry.agent.as_str()) == (tenant, agent)) {
+        let owners = entries.iter().map(|entry| (entry.tenant, &entry.agent));
+        only(
+            owners,
+            &self.nothing("no memory", &args.owner),
+            "agents have a memory: name one with --tenant and --agent",
+        )?;
+        for entry in &entries {
             let path = folder.join(entry.path.to_string());
             let content = self.file(entry).await?.content;
             let mut folders = std::fs::DirBuilder::new();
@@ -223,25 +231,53 @@ impl Desk {
 
     /// Whose files those of a folder become.
     async fn owner(&self, owner: &Owner) -> Result<(Tenant, String), Failure> {
-        let entries = self.entries(owner).await?;
-        let single = (self.config.state.tenant == TenantRule::Single).then(|| self.store.tenant(&[b"single"]));
-        match (owner.tenant.or(single), &owner.agent) {
-            (Some(tenant), Some(agent)) => Ok((tenant, agent.clone())),
-            (tenant, agent) => {
-                let (only_tenant, only_agent) = only(&entries)?;
-                Ok((tenant.unwrap_or(only_tenant), agent.clone().unwrap_or_else(|| only_agent.to_owned())))
+        let tenant = match owner.tenant {
+            Some(tenant) => tenant,
+            None => self.only_tenant(owner).await?,
+        };
+        if let Some(agent) = &owner.agent {
+            return Ok((tenant, agent.clone()));
+        }
+        let there = self.entries(&Owner { tenant: Some(tenant), agent: None }).await?;
+        let none = format!("tenant {} has no memory yet: name the agent with --agent", hex(&tenant));
+        let agent = only(there.iter().map(|entry| &entry.agent), &none, "agents have a memory: name one with --agent")?;
+        Ok((tenant, agent.clone()))
+    }
+
+    /// The only tenant that the agent has a memory with; where it has none, the only one with a memory; where nobody has
+    /// one, the only one with a session.
+    async fn only_tenant(&self, owner: &Owner) -> Result<Tenant, Failure> {
+        if self.config.state.tenant == TenantRule::Single {
+            return Ok(self.store.tenant(&[b"single"]));
+        }
+        let mut tenants = Vec::new();
+        for owner in [owner, &Owner::default()] {
+            if tenants.is_empty() {
+                tenants = self.entries(owner).await?.iter().map(|entry| entry.tenant).collect();
             }
         }
+        if tenants.is_empty() {
+            tenants = self.store.all_sessions().await.map_err(|e| failure(&e))?.iter().map(|one| one.tenant).collect();
+        }
+        let none = format!("{} knows of no tenant yet: name one with --tenant", file(&self.config));
+        only(tenants.into_iter(), &none, "tenants are there: name one with --tenant")
+    }
+
+    /// That something of an owner's is not there.
+    fn nothing(&self, what: &str, owner: &Owner) -> String {
+        let agent = owner.agent.as_ref().map(|agent| format!(" of agent {agent}"));
+        let tenant = owner.tenant.as_ref().map(|tenant| format!(" of tenant {}", hex(tenant)));
+        let whose: String = [agent, tenant].into_iter().flatten().collect();
+        format!("there is {what}{whose} in {}", file(&self.config))
     }
 }
 
-/// The one tenant and agent that all entries belong to.
-fn only(entries: &[MemoryEntry]) -> Result<(Tenant, &str), Failure> {
-    let owner = |entry: &'_ MemoryEntry| (entry.tenant, entry.agent.clone());
-    match entries {
-        [] => Err(Failure::Runtime("nobody has a memory yet: name --tenant and --agent".to_owned())),
-        [first, rest @ ..] if rest.iter().all(|entry| owner(entry) == owner(first)) => Ok((first.tenant, &first.agent)),
-        _ => Err(Failure::Runtime("several agents have a memory: name one with --tenant and --agent".to_owned())),
+/// What all are. `none` is said where there is nothing, and that several `what` where they differ.
+fn only<T: PartialEq>(mut all: impl Iterator<Item = T>, none: &str, what: &str) -> Result<T, Failure> {
+    let Some(first) = all.next() else { return Err(Failure::Runtime(none.to_owned())) };
+    match all.all(|other| other == first) {
+        true => Ok(first),
+        false => Err(Failure::Runtime(format!("several {what}"))),
     }
 }
 
@@ -271,7 +307,7 @@ fn of_json(args: &ImportArgs) -> Result<Vec<Incoming>, Failure> {
     let file = |file: &Exported| {
         let named = tenant(&file.tenant).map_err(Failure::Runtime);
         let tenant = args.owner.tenant.map_or(named, Ok)?;
-        let agent = args.owner.agent.clone().unwrap_or_else(|| file.agent.clone());
+        let agent = args.owner.agent.clone().unwrap_or_else(|| file.agent.to_ascii_lowercase());
         checked((tenant, agent), &file.path, &file.content, file.merged)
     };
     all.iter().map(file).collect()

@@ -10,8 +10,6 @@ use super::request::Api;
 use super::rules::Violation;
 use super::trace::{Event, Passage};
 
-/// Longest that the demo may take.
-const TIME: Duration = Duration::from_secs(20);
 /// Least share of the input from the cache, per cent.
 const LEAST_CACHED: u64 = 50;
 
@@ -44,6 +42,7 @@ pub struct Evidence {
     pub recalled: Option<Recalled>,
     /// The call at which the provider's window became smaller, and the new window.
     pub shrunk: Option<(usize, u64)>,
+    /// Of all that was played. It says as much of the machine as of the proxy, so nothing is claimed of it.
     pub elapsed: Duration,
 }
 
@@ -146,7 +145,6 @@ pub fn claims(evidence: &Evidence) -> Vec<Claim> {
                 baseline.cost(ASSUMED)
             ),
         ),
-        claim(evidence.elapsed < TIME, format!("all this took {:.1} s", evidence.elapsed.as_secs_f64())),
     ]
 }
 

@@ -15,6 +15,7 @@ pub struct Recalled {
     pub rounds: usize,
     /// The text's id, as the model had it.
     pub id: String,
+    pub kept: Kept,
     /// Bytes of the whole text.
     pub bytes: usize,
     /// Characters that the model read of it.
@@ -23,6 +24,15 @@ pub struct Recalled {
     pub told: bool,
     /// Nothing that the agent was sent names the tool.
     pub unseen: bool,
+}
+
+/// What a text is that was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// The result of one call.
+    Result,
+    /// Messages that a summary stands for, with the calls' results in them.
+    Messages,
 }
 
 /// What came of the one occasion that the session has; `text`: the text behind an id.
@@ -48,6 +58,7 @@ pub async fn recalled(
         call: step + 1,
         rounds: rounds.len(),
         id,
+        kept: if agent.session.long_log() == Some(text.as_str()) { Kept::Result } else { Kept::Messages },
         bytes: text.len(),
         page: page.chars().count(),
         told: told(agent, run, step),

@@ -8,7 +8,7 @@ use super::agent::Outcome;
 use super::chart::{Paint, Screen, chart};
 use super::claims::{Counts, Evidence, ReadBack, claims};
 use super::completion::error_message;
-use super::recalled::Recalled;
+use super::recalled::{Kept, Recalled};
 use super::request::Api;
 use super::session::{RULE, Session};
 use super::trace::Event;
@@ -73,7 +73,7 @@ pub fn with(out: &mut impl Write, screen: Screen, evidence: &Evidence) -> io::Re
         let mark = if claim.held { screen.paint(Paint::Good, "✓") } else { screen.paint(Paint::Bad, "✗ NOT SO:") };
         writeln!(out, "{}", wrapped(&format!("{mark} {}", claim.text), screen.width.saturating_sub(3), "   "))?;
     }
-    Ok(())
+    writeln!(out, "\nAll this took {:.1} s.", evidence.elapsed.as_secs_f64())
 }
 
 fn events(out: &mut impl Write, evidence: &Evidence) -> io::Result<()> {
@@ -97,16 +97,21 @@ fn events(out: &mut impl Write, evidence: &Evidence) -> io::Result<()> {
 
 /// What the model did, and what the agent saw of it.
 fn recalled(out: &mut impl Write, text: &Recalled) -> io::Result<()> {
-    let Recalled { call, rounds, id, bytes, page, .. } = text;
+    let Recalled { call, rounds, id, kept, bytes, page, .. } = text;
     let short: String = id.chars().take(8).collect();
-    writeln!(
-        out,
-        "   call {call:>2}  read back   by the model itself: text {short}… of {} bytes, {page} characters",
-        thousands(*bytes)
-    )?;
     let hidden = rounds.saturating_sub(1);
     let plural = if hidden == 1 { "" } else { "s" };
-    writeln!(out, "                        of it, in {hidden} round{plural} that the agent did not see")
+    let what = match kept {
+        Kept::Result => "the evicted result",
+        Kept::Messages => "all messages behind a summary",
+    };
+    writeln!(
+        out,
+        "   call {call:>2}  read back   by the model itself: {} characters of text {short}…",
+        thousands(*page)
+    )?;
+    writeln!(out, "                        ({what}, {} bytes),", thousands(*bytes))?;
+    writeln!(out, "                        in {hidden} round{plural} that the agent did not see")
 }
 
 fn sentence(event: &Event) -> String {

@@ -1,5 +1,6 @@
 //! The reserved prefix: what the proxy answers itself on its proxy port.
 
+use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -61,7 +62,11 @@ fn unread(why: Unread) -> Response<ReplyBody> {
         Unread::Unknown => StatusCode::NOT_FOUND,
         Unread::Store(_) | Unread::Full | Unread::Failed => StatusCode::SERVICE_UNAVAILABLE,
     };
-    refuse(status, &why.to_string())
+    let mut response = refuse(status, &why.to_string());
+    if matches!(why, Unread::TooMany) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 /// What is asked for of a text, and the whole text's totals.

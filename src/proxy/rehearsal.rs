@@ -10,9 +10,11 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 
 use super::budget::Permit;
 use super::chains::Beginning;
+use super::encoding::Encoding;
 use super::intake::{Look, permits};
 use super::look::Looked;
 use super::origin::{Incoming, Tools};
+use super::tenant::{self, Asker, Proof};
 use super::{Proxy, SetupError, Shard};
 use crate::compact::Change;
 use crate::compact::plan::Actions;
@@ -91,6 +93,29 @@ impl Rehearsal {
             }
             Looked::Read(work) => {
                 Rehearsed { pieces: work.pieces.clone(), actions: work.actions, tokens: work.tokens, note }
+            }
+        }
+    }
+
+    /// Why a body goes out as it is that nothing else keeps from being changed; empty where that cannot be said.
+    pub async fn why_unchanged(&self, dialect: Dialect, headers: HeaderMap, body: &Bytes) -> &'static str {
+        let proxy = &self.shard.proxy;
+        let (Some(compactor), Some((index, parts))) = (&proxy.compactor, self.head(dialect, headers)) else {
+            return "";
+        };
+        let Some(upstream) = proxy.config.upstreams.get(index) else { return "" };
+        let asker = Asker { upstream: &upstream.name, headers: &parts.headers, uri: &parts.uri };
+        let identity = tenant::identify(&compactor.store, &compactor.tenant_rule, &compactor.verified, &asker);
+        if Encoding::of(&parts.headers) != Some(Encoding::Identity) {
+            return "";
+        }
+        if compactor.read(dialect, body, identity.tenant).await.is_none() {
+            return "it cannot be read as a request of this API";
+        }
+        match identity.proof {
+            Proof::Known => "nothing is due in it",
+            Proof::Claimed => {
+                "its token is proved only by an upstream's answer to a running proxy: no state applies to it"
             }
         }
     }

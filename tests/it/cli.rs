@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::program::run;
+
 /// Runs the program in `dir`, with this variable set for it.
 fn compactproxy(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_compactproxy"));
@@ -90,8 +92,29 @@ fn in_the_wrong_folder_a_command_that_looks_makes_no_state() {
     ] {
         let refused = compactproxy(dir.path(), args);
         assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), ""), "{args:?}");
-        assert!(text(&refused.stderr).contains("compactproxy.db"), "{args:?}: {}", text(&refused.stderr));
+        let file = dir.path().canonicalize().expect("dir").join("compactproxy.db").display().to_string();
+        assert!(text(&refused.stderr).contains(&format!("there is no state file {file}")), "{}", text(&refused.stderr));
         assert_eq!(std::fs::read_dir(dir.path()).expect("dir").count(), 1, "{args:?}");
+    }
+}
+
+#[test]
+fn compact_says_why_a_body_comes_out_as_it_is() {
+    let dir = tempfile::tempdir().expect("dir");
+    std::fs::write(dir.path().join("proxy.toml"), "[tool_result_eviction]\n").expect("written");
+    let body = br#"{"model":"m","messages":[{"role":"user","content":"hello"}]}"#;
+    let token = "--header=authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJpIiwic3ViIjoicyJ9.c2ln";
+    for (more, body, why) in [
+        (&[][..], &b"{\"messages\": ["[..], "it cannot be read"),
+        (&[token], b"{\"messages\": [", "it cannot be read"),
+        (&[], body, "nothing is due"),
+        (&[token], body, "its token is proved only by"),
+    ] {
+        let args: Vec<&str> = ["compact", "--api", "chat"].iter().chain(more).copied().collect();
+        let shown = run(dir.path(), &args, body);
+        assert_eq!((shown.status.code(), shown.stdout.as_slice()), (Some(0), body), "{args:?}");
+        let report: serde_json::Value = serde_json::from_slice(&shown.stderr).expect("a line of report");
+        assert!(report["note"].as_str().is_some_and(|note| note.starts_with(why)), "{args:?}: {report}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use compactproxy::config::Config;
+
 /// A file of the repository.
 fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -47,6 +49,21 @@ fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
+/// What stands in the tables for a key of an upstream: its value where only the required ones are set.
+fn upstream_default(key: &str) -> String {
+    let required = [("name", "a"), ("base_url", "http://h")];
+    if required.iter().any(|(name, _)| *name == key) {
+        let without = required.iter().filter(|(name, _)| *name != key);
+        let file: String = without.map(|(name, value)| format!("{name} = \"{value}\"\n")).collect();
+        assert!(Config::parse(&format!("[[upstream]]\n{file}"), &|_| None).is_err(), "{key}");
+        return "required".to_owned();
+    }
+    let file = "[[upstream]]\nname = \"a\"\nbase_url = \"http://h\"\n";
+    let shown = Config::parse(file, &|_| None).unwrap().to_string();
+    let value = shown.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+    format!("`{}`", value.unwrap_or_else(|| panic!("{key} is not in\n{shown}")))
+}
+
 #[test]
 fn every_key_is_in_both_tables_with_its_default() {
     let keys = shipped_keys();
@@ -59,6 +76,11 @@ fn every_key_is_in_both_tables_with_its_default() {
             match default {
                 // A pattern's key is shown in comments only, and a list is too long for a cell.
                 None => assert!(row.len() == 3, "{path}: {key}"),
+                // What the shipped file says of its first upstream is no default of another.
+                Some(_) if key.starts_with("upstream.") => {
+                    let expected = upstream_default(key.trim_start_matches("upstream."));
+                    assert_eq!(row[1], expected, "{path}: {key}");
+                }
                 Some(default) => assert_eq!(row[1], format!("`{default}`"), "{path}: {key}"),
             }
         }

@@ -95,8 +95,10 @@ async fn removed_texts_are_read_back_whole_and_in_pages() {
 
     let mut refused = false;
     for _ in 0..2_000 {
-        refused = read("00000000000000000000000000000000", "").await.status == 429;
+        let answer = read("00000000000000000000000000000000", "").await;
+        refused = answer.status == 429;
         if refused {
+            assert_eq!(answer.header("retry-after"), "1");
             break;
         }
     }

@@ -1,6 +1,7 @@
 //! What passes is logged, whether or not it is read on its way, and nobody reads another's.
 
 mod chains;
+mod commands;
 mod own;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub const PAGE: HistoryPage = HistoryPage { last: 100, before: None, tip: None, 
 
 /// The program over a store of its own.
 struct Stand {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     provider: Provider,
     store: Arc<Store>,
     proxy: Arc<Proxy>,
@@ -37,7 +38,7 @@ impl Stand {
         let provider = Provider::start(settings).await.unwrap();
         let proxy = Proxy::new(parsed(&provider.base_url(), sections), Some(Arc::clone(&store))).unwrap();
         let running = Served::of(Arc::clone(&proxy));
-        Self { _folder: folder, provider, store, proxy, running }
+        Self { folder, provider, store, proxy, running }
     }
 
     async fn say(&self, key: &str, body: &Value) {

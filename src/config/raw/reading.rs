@@ -4,7 +4,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::problems::{Entry, Problems, did_you_mean};
 use super::super::value::{Mode, Set, Value, kind};
-use super::{Keys, OTHERS, RawConfig, RawPolicy, SECTIONS};
+use super::{Keys, OTHERS, RawConfig, RawPolicy, SECTIONS, WindowKeys};
 
 impl RawConfig {
     /// Reads the file's tables; what is unknown or has the wrong type goes to `problems`.
@@ -17,7 +17,7 @@ impl RawConfig {
                 "server" => raw.server = read_table(entry, problems).unwrap_or_default(),
                 "state" => raw.state = read_table(entry, problems).unwrap_or_default(),
                 "upstream" => raw.upstreams = read_list(entry, problems, read_table),
-                "window" => raw.windows = read_list(entry, problems, read_table),
+                "window" => raw.windows = read_list(entry, problems, read_window),
                 "policy" => raw.policies = read_list(entry, problems, read_policy),
                 section if SECTIONS.contains(&section) => raw.sections.read(section, entry, problems),
                 unknown => {
@@ -77,6 +77,15 @@ fn read_list<T>(
         return Vec::new();
     };
     values.iter().filter_map(|value| read(Entry { key: entry.key, value }, problems)).collect()
+}
+
+/// A window that names no size says nothing of a model.
+fn read_window(entry: Entry<'_>, problems: &mut Problems) -> Option<WindowKeys> {
+    let table = table_of(entry, problems)?;
+    if !table.contains_key("input") && !table.contains_key("total") {
+        problems.add(Some(entry.at()), entry.key, "gives no size: set input, total or both");
+    }
+    read_table(entry, problems)
 }
 
 /// A policy's sections are tables like the file's own, or `false`.

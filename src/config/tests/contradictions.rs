@@ -144,7 +144,8 @@ const REFUSED: &[(&str, usize, &str, &str)] = &[
     ("[compaction]\nsummary_prompt_file = \"Cargo.toml\"", 2, "compaction.summary_prompt_file", "{messages}"),
     // Windows and policies.
     ("[[window]]\ninput = 10\ntotal = 9", 2, "window.input", "total"),
-    ("[[window]]\nupstream = \"gone\"", 2, "window.upstream", "names no [[upstream]]"),
+    ("[[window]]\nupstream = \"gone\"\ninput = 9", 2, "window.upstream", "names no [[upstream]]"),
+    ("[[window]]\nmodel = \"m\"", 1, "window", "set input, total or both"),
     ("[[policy]]\nmatch = { upstream = \"gone*\" }", 2, "policy.match.upstream", "names no [[upstream]]"),
     ("[[policy]]\nmatch = { header = { value = \"a\" } }", 2, "policy.match.header.name", "missing"),
     ("[[policy]]\noverflow_recovery = {}", 2, "policy.overflow_recovery", "needs [compaction]"),

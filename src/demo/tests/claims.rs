@@ -3,6 +3,9 @@ use http::{HeaderMap, HeaderValue};
 
 use super::super::agent::{ACTION_HEADER, Death};
 use super::super::answer::Usage;
+use super::super::chart::{Screen, Style};
+use super::super::recalled::Kept;
+use super::super::report;
 use super::*;
 
 fn evidence() -> Evidence {
@@ -30,9 +33,10 @@ fn evidence() -> Evidence {
         without_rule: 0,
         read_back: ReadBack::Text { pointer: String::new(), same: true, bytes: 1 },
         recalled: Some(Recalled {
-            call: 21,
+            call: 1,
             rounds: 2,
             id: "0".repeat(32),
+            kept: Kept::Messages,
             bytes: 9,
             page: 3,
             told: true,
@@ -56,7 +60,7 @@ type Spoil = fn(&mut Evidence);
 
 #[test]
 fn each_claim_falls_with_what_it_rests_on() {
-    let spoilers: [(Spoil, usize); 19] = [
+    let spoilers: [(Spoil, usize); 18] = [
         (|e| e.direct = Outcome::Finished, 1),
         (|e| e.same_history = false, 1),
         (|e| e.violations.push(super::super::rules::unreadable()), 1),
@@ -70,7 +74,6 @@ fn each_claim_falls_with_what_it_rests_on() {
         (|e| e.recalled.as_mut().unwrap().unseen = false, 1),
         (|e| e.proxied.cached = 299, 1),
         (|e| e.proxied.output = 1_000, 1),
-        (|e| e.elapsed = TIME, 1),
         (|e| e.refused = 2, 1),
         (|e| e.refused = 0, 1),
         (|e| drop(e.run.turns.pop()), 1),
@@ -89,4 +92,29 @@ fn a_run_that_died_is_no_success() {
     let mut evidence = evidence();
     evidence.run.outcome = Outcome::Died(Death { turn: 12, status: 502, message: String::new() });
     assert_eq!(broken(&evidence), 2);
+}
+
+fn printed(evidence: &Evidence) -> String {
+    let mut out = Vec::new();
+    report::with(&mut out, Screen { width: 80, style: Style::Plain }, evidence).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn time_is_told_and_not_claimed() {
+    let slow = Evidence { elapsed: Duration::from_secs(3_600), ..evidence() };
+    assert_eq!(broken(&slow), 0);
+    assert!(printed(&slow).ends_with("All this took 3600.0 s.\n"), "{}", printed(&slow));
+}
+
+#[test]
+fn what_was_read_back_is_said() {
+    let mut evidence = evidence();
+    let told = printed(&evidence);
+    assert!(
+        told.contains("3 characters of text 00000000…") && told.contains("(all messages behind a summary, 9 bytes)")
+    );
+    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
+    evidence.recalled.as_mut().unwrap().kept = Kept::Result;
+    assert!(printed(&evidence).contains("(the evicted result, 9 bytes)"));
 }

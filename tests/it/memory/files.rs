@@ -55,3 +55,40 @@ async fn files_are_shown_exported_and_imported() {
     assert_eq!(run(folder.path(), &["memory", "show", "MEMORY.md"], b"").status.code(), Some(1), "two agents have one");
     assert_eq!(command(&folder, &["memory", "show", "--agent", "codex", "MEMORY.md"]), "- tabs\n");
 }
+
+#[tokio::test]
+async fn whose_files_are_meant_is_said_or_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), "http://127.0.0.1:1", "[memory]\n");
+    let store = open(&url(&folder));
+    let told = |args: &[&str]| {
+        let output = run(folder.path(), args, b"");
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, empty) = told(&["memory", "show"]);
+    assert!(status == Some(0) && empty.starts_with("there is no memory in /"), "{empty}");
+
+    let one = store.tenant(&[b"a"]);
+    store.append_memory(&one, "codex", MemoryPath::Curated, "- tabs\n").await.unwrap();
+    command(&folder, &["memory", "export", "--to", "out"]);
+    // Names count as they are kept, and one tenant is as clear as one agent.
+    assert_eq!(command(&folder, &["memory", "show", "MEMORY.md", "--agent", "Codex"]), "- tabs\n");
+    assert_eq!(command(&folder, &["memory", "import", "out", "--agent", "Codex_CLI"]), "1 files\n");
+    let there = store.memory_file(&one, "codex_cli", MemoryPath::Curated).await.unwrap();
+    assert_eq!(there.unwrap().content, "- tabs\n");
+
+    let day = ["memory", "show", "memory/2026-11-30.md", "--agent", "OpenAI"];
+    let (status, none) = told(&day);
+    assert!(status == Some(1) && none.contains("there is no memory/2026-11-30.md of agent openai in /"), "{none}");
+    let (status, none) = told(&["memory", "export", "--to", "none", "--agent", "openai"]);
+    assert!(status == Some(1) && none.contains("there is no memory of agent openai in /"), "{none}");
+    let (status, several) = told(&["memory", "import", "out"]);
+    assert!(status == Some(1) && several.contains("several agents have a memory: name one with --agent"), "{several}");
+
+    let two = store.tenant(&[b"b"]);
+    store.append_memory(&two, "only", MemoryPath::Curated, "- blanks\n").await.unwrap();
+    assert_eq!(command(&folder, &["memory", "import", "out", "--agent", "only"]), "1 files\n");
+    assert_eq!(store.memory_file(&two, "only", MemoryPath::Curated).await.unwrap().unwrap().content, "- tabs\n");
+    let (status, several) = told(&["memory", "import", "out", "--agent", "third"]);
+    assert!(status == Some(1) && several.contains("several tenants are there: name one with --tenant"), "{several}");
+}
