@@ -10,8 +10,10 @@ mod flushes;
 mod isolation;
 mod log_bounds;
 mod log_branches;
+mod log_pages;
 #[path = "log.rs"]
 mod log_rows;
+mod rehearsing;
 mod sweeping;
 
 use std::path::Path;
