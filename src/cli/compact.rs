@@ -37,7 +37,7 @@ async fn compact(config: Config, args: CompactArgs, body: Bytes) -> Result<Rehea
     if !config.compacts() {
         return Ok(Rehearsed::original("no strategy is on"));
     }
-    let Ok(store) = Store::serve(&config.state.url, limits(&config)).await else {
+    let Ok(store) = Store::rehearse(&config.state.url, limits(&config)).await else {
         return Ok(Rehearsed::original("the store cannot be opened"));
     };
     let rehearsal = Rehearsal::new(config, store.clone()).map_err(|error| Failure::Setup(error.to_string()))?;

@@ -98,13 +98,15 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered
     };
     let text = format!("{head_text}\n\n");
     let kept = kept(conversation, head.upto);
-    if let Some(next) = next
+    let pictures = pictures::kept(conversation, head);
+    // What the user showed stands beside what was asked, also where another message of the user's follows by now.
+    if let Some(next) = next.filter(|_| pictures.is_empty())
         && let Some(folded) = conversation.fold_into(head.upto, &text)
     {
         let instead = Edit { span: start..next.span.start, with: kept.into() };
         return Some(Place { instead, folded });
     }
-    let message = conversation.head_message_beside(head.upto, &head_text, &pictures::kept(conversation, head));
+    let message = conversation.head_message_beside(head.upto, &head_text, &pictures);
     let instead = Edit { span: start..last.span.end, with: [kept, message.into()].concat().into() };
     Some(Place { instead, folded: Vec::new() })
 }

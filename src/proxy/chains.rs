@@ -93,20 +93,11 @@ impl Chains {
         Some(items)
     }
 
-    /// The tools of the calls in the turns up to the response `id` that `wanted` answers, as far as they were seen.
-    pub fn tools(&self, tenant: Tenant, id: &str, wanted: &HashSet<&str>) -> HashMap<String, String> {
-        let (mut items, mut tools) = (Vec::new(), HashMap::new());
+    /// The items of the turns up to the response `id`, latest first, as far as they were seen.
+    pub fn latest(&self, tenant: Tenant, id: &str) -> Vec<Bytes> {
+        let mut items = Vec::new();
         self.walk(tenant, id, |turn| items.extend([turn.output.clone(), turn.input.clone()]));
-        // Mostly it is the last answer that asked.
-        for items in items {
-            if tools.len() == wanted.len() {
-                break;
-            }
-            for call in chain::calls(&items).into_iter().filter(|call| wanted.contains(call.id.as_str())) {
-                tools.entry(call.id).or_insert(call.name);
-            }
-        }
-        tools
+        items
     }
 
     /// Whether all turns up to the response `id` were seen.
@@ -187,6 +178,21 @@ impl Chains {
             turns.shrink();
         }
     }
+}
+
+/// The tools of the calls in some turns' items that `wanted` answers. Mostly it is the last answer that asked: no more
+/// is read than need be.
+pub fn tools(latest: &[Bytes], wanted: &HashSet<String>) -> HashMap<String, String> {
+    let mut tools = HashMap::new();
+    for items in latest {
+        if tools.len() == wanted.len() {
+            break;
+        }
+        for call in chain::calls(items).into_iter().filter(|call| wanted.contains(&call.id)) {
+            tools.entry(call.id).or_insert(call.name);
+        }
+    }
+    tools
 }
 
 impl Turns {

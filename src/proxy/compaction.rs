@@ -32,6 +32,10 @@ use crate::telemetry::metrics::FailOpen;
 use crate::wire::memo::{DEFAULT_BYTES, Memo};
 use crate::wire::{Conversation, Errand};
 
+/// Of `max_buffered_bytes`, the part that summaries in the making may hold is one in so many: calls that hang leave the
+/// rest to requests.
+const JOBS_SHARE: usize = 2;
+
 /// Whether what is looked at will be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conduct {
@@ -72,7 +76,7 @@ impl Compactor {
             store,
             memo,
             journal,
-            jobs: Jobs::default(),
+            jobs: Jobs::new(config.server.max_buffered_bytes / JOBS_SHARE),
             sessions: Sessions::default(),
             breaker: Breaker::default(),
             memories: Memories::default(),

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -35,7 +36,7 @@ const BUSY: i64 = -32_002;
 /// Answers one message; `None` where the tools are not served.
 pub async fn serve<B>(proxy: &Proxy, request: Request<B>) -> Option<Response<ReplyBody>>
 where
-    B: Body + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
     B::Error: Display,
 {
     let reading = Arc::clone(proxy.reading.as_ref().filter(|_| proxy.config.serves_mcp())?);

@@ -4,6 +4,7 @@
 
 mod keeper;
 pub mod mirror;
+mod refusals;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use self::keeper::Keeper;
+use self::refusals::Refusals;
 use super::agent::agent;
 use super::compaction::{Compactor, Conduct};
 use super::origin::Origin;
@@ -31,6 +33,7 @@ type Key = (Tenant, Arc<str>);
 /// The agents whose memory is, or may be, worked on.
 pub struct Memories {
     agents: Mutex<Recent<Key, State>>,
+    refusals: Refusals,
     /// The first wait after a failure.
     pub retry: Duration,
 }
@@ -46,7 +49,7 @@ struct State {
 
 impl Default for Memories {
     fn default() -> Self {
-        Self { agents: Mutex::new(Recent::new(MAX_AGENTS)), retry: FIRST_RETRY }
+        Self { agents: Mutex::new(Recent::new(MAX_AGENTS)), refusals: Refusals::default(), retry: FIRST_RETRY }
     }
 }
 

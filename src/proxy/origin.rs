@@ -51,7 +51,7 @@ pub struct Origin {
     pub body: Bytes,
     /// Whether what the proxy adds to the conversation is in it: then it is not the client's own.
     pub overlaid: bool,
-    /// The share of the buffer cap that the body has, and its decoded copy.
+    /// The shares of the buffer cap that the body has (the last), and those that it was made of.
     pub permit: Vec<Arc<Permit>>,
     pub tenant: Tenant,
     pub proof: Proof,
@@ -198,6 +198,13 @@ impl Origin {
         let (media, sight) = (carries_media(&conversation), conversation.sight());
         (origin.root, origin.media, origin.sight) = (root, media, sight);
         Some(origin)
+    }
+
+    /// The same request with no more of the buffer cap than its body has: what that was made of is not kept.
+    pub fn with_own_share(&self) -> Self {
+        let mut origin = self.clone();
+        origin.permit.drain(..origin.permit.len().saturating_sub(1));
+        origin
     }
 
     /// The same request without its body: whose it is and where it goes.

@@ -166,7 +166,7 @@ impl Compactor {
         if origin.proof == Proof::Claimed {
             return Err(CommitError::Failed);
         }
-        if let Some(folder) = &origin.workspace {
+        if let Some(folder) = origin.workspace.as_deref().filter(|_| self.conduct == Conduct::Serving) {
             workspace::write(folder, &batch.texts).await.map_err(|error| {
                 tracing::warn!(%error, folder, "nothing new is removed from this request");
                 CommitError::Failed

@@ -47,7 +47,8 @@ impl Rehearsed {
 }
 
 impl Rehearsal {
-    /// What is removed is kept in `store`, as in serving.
+    /// What is removed is kept in `store`, as in serving: for a rehearsal that changes nothing, one that
+    /// [rehearses](Store::rehearse).
     ///
     /// # Errors
     /// If an upstream of the configuration cannot be served.

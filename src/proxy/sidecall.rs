@@ -102,8 +102,8 @@ pub fn begin(
         return None;
     }
     let digest = origin.read().ok()?.items.get(cut.checked_sub(1)?)?.chain;
-    let (origin, known) = (Arc::clone(origin), known.clone());
-    compactor.jobs.join((origin.tenant, digest), move || make(origin, known, cut))
+    let (known, bytes) = (known.clone(), origin.body.len());
+    compactor.jobs.join((tenant, digest), bytes, || make(Arc::new(origin.with_own_share()), known, cut))
 }
 
 /// Makes a summary and stores it as prepared.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
@@ -21,11 +21,18 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("server.tls.cert: {0}")]
-    Certificate(String),
+    Certificate(pem::Error),
     #[error("server.tls.key: {0}")]
-    Key(String),
+    Key(pem::Error),
     #[error("server.tls: {0}")]
     Pair(#[from] rustls::Error),
+}
+
+impl TlsError {
+    /// Whether the system did not give a file: what is in it is not known.
+    fn is_unread(&self) -> bool {
+        matches!(self, Self::Certificate(pem::Error::Io(_)) | Self::Key(pem::Error::Io(_)))
+    }
 }
 
 /// What connections are accepted with; all shards share it.
@@ -36,7 +43,8 @@ pub struct Certificate {
 
 struct Current {
     acceptor: TlsAcceptor,
-    /// The files as they were before they were read; what could not be served with counts too.
+    /// The files as they were before they were read; what could not be served with counts too, what was not given does
+    /// not.
     read: Seen,
     looked: Instant,
 }
@@ -68,18 +76,20 @@ impl Certificate {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(current.looked) >= LOOK_EVERY {
             current.looked = now;
-            self.follow(&mut current);
+            self.follow(&mut current, acceptor);
         }
         current.acceptor.clone()
     }
 
-    fn follow(&self, current: &mut Current) {
+    fn follow(&self, current: &mut Current, read: impl FnOnce(&Tls) -> Result<TlsAcceptor, TlsError>) {
         let there = seen(&self.files);
         if there == current.read {
             return;
         }
-        current.read = there;
-        match acceptor(&self.files) {
+        let read = read(&self.files);
+        // Without another change of theirs, too, files that were not given now may be next time.
+        current.read = there.filter(|_| !read.as_ref().is_err_and(TlsError::is_unread));
+        match read {
             Ok(acceptor) => {
                 current.acceptor = acceptor;
                 tracing::info!(cert = ?self.files.cert, "the certificate was renewed");
@@ -101,10 +111,9 @@ fn seen(files: &Tls) -> Seen {
 
 /// The acceptor, offering HTTP/2 and HTTP/1.1.
 fn acceptor(files: &Tls) -> Result<TlsAcceptor, TlsError> {
-    let bad_certificate = |error: rustls::pki_types::pem::Error| TlsError::Certificate(error.to_string());
-    let chain = CertificateDer::pem_file_iter(&files.cert).map_err(bad_certificate)?;
-    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(bad_certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| TlsError::Key(error.to_string()))?;
+    let chain = CertificateDer::pem_file_iter(&files.cert).map_err(TlsError::Certificate)?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsError::Certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(TlsError::Key)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -183,5 +192,22 @@ mod tests {
         fs::rename(&other.key, &files.key).unwrap();
         assert!(trusts(&third, &at(5)).await);
         assert!(trusts(&third, &at(500)).await);
+    }
+
+    #[tokio::test]
+    async fn files_that_the_system_did_not_give_are_read_at_the_next_look() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Tls { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        let [first, second] = [made(), made()];
+        write(&files, &first, &first);
+        let certificate = Certificate::read(&files).unwrap();
+        write(&files, &second, &second);
+        // Too many files are open, say.
+        let not_given = |_: &Tls| Err(TlsError::Key(pem::Error::Io(io::Error::other("too many files"))));
+        certificate.follow(&mut certificate.current.lock().unwrap(), not_given);
+        let looked = certificate.current.lock().unwrap().looked;
+        assert!(trusts(&first, &certificate.acceptor(looked)).await, "as before");
+        assert!(trusts(&second, &certificate.acceptor(looked + LOOK_EVERY)).await);
+        certificate.follow(&mut certificate.current.lock().unwrap(), |_| panic!("what was read is not read again"));
     }
 }

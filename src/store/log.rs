@@ -29,7 +29,7 @@ use crate::wire::{Dialect, Digest, Role};
 pub(super) use delete::{delete_log, delete_retired, detach};
 pub(super) use queries::{LogQuery, LogReader};
 pub(super) use scribe::{Given, Scribe, Shared};
-pub(super) use write::{Group, Written, write};
+pub(super) use write::{Group, Written, Wrote, write};
 
 /// Most messages that one page of history has.
 pub const MAX_PAGE: usize = 1_000;
@@ -292,7 +292,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 #[cfg(test)]
-pub(super) use probes::{late_query, search_while, write_all_but};
+pub(super) use probes::{given, is_known, late_query, lost, page_within, search_while, write_all_but};
 
 #[cfg(test)]
 #[path = "log/probes.rs"]

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::reader::Query;
 use super::writer::Job;
-use super::{FoundOverlays, ReadError, Store, Tenant, memory};
+use super::{FoundOverlays, ReadError, Store, Tenant, memory, sqlite};
 use crate::compact::Known;
 use crate::wire::Digest;
 
@@ -19,16 +19,33 @@ impl Store {
     /// What is stored of a conversation, by its chain digests in order. Asks the database only for
     /// what memory has no answer to; what cannot be read in time is absent this once, and the answer incomplete.
     pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
-        if self.shared.is_another_file() {
+        let found = || self.shared.memory().known(tenant, chain, Instant::now());
+        let mut known = found();
+        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file().await {
             self.follow_file().await;
+            known = found();
         }
-        let missing = match self.shared.memory().known(tenant, chain, Instant::now()) {
+        let missing = match known {
             Ok(known) => return known,
             Err(missing) => missing,
         };
         match self.load(tenant, missing.digests.clone()).await {
             Some(loaded) => self.shared.memory().known_with(tenant, chain, (&missing, loaded)),
             None => Known { incomplete: true, ..self.shared.memory().known_alone(tenant, chain) },
+        }
+    }
+
+    /// Whether the database that was opened no longer lies at its path. The disk is asked on a thread where that delays
+    /// nobody else; if it does not answer in time, nothing has changed as far as is known.
+    async fn is_another_file(&self) -> bool {
+        let Some((path, open)) = self.shared.open_file() else { return false };
+        let looked = tokio::task::spawn_blocking(move || !sqlite::is_at(&path, open));
+        match timeout(self.shared.limits.lookup_bound, looked).await {
+            Ok(looked) => looked.unwrap_or(false),
+            Err(_) => {
+                self.shared.found_too_late();
+                false
+            }
         }
     }
 
@@ -88,4 +105,9 @@ impl Store {
             }
         }
     }
+}
+
+/// Whether no row applies, none of which could point to a text that is gone.
+fn points_nowhere(known: &Known) -> bool {
+    known.evictions.is_empty() && known.active.is_none() && known.prepared.is_none()
 }

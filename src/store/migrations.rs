@@ -18,6 +18,7 @@ const VERSIONS: &[(i64, &str, &str)] = &[
     (6, "memory", include_str!("migrations/6_memory.sql")),
     (7, "retired", include_str!("migrations/7_retired.sql")),
     (8, "kept_facts", include_str!("migrations/8_kept_facts.sql")),
+    (9, "log_order", include_str!("migrations/9_log_order.sql")),
 ];
 
 /// The schema up to and including a version.
@@ -41,6 +42,11 @@ impl<'s> MigrationSource<'s> for UpTo {
 /// `VersionMissing` if a newer program has written it; otherwise what the database says.
 pub(super) async fn migrate(db: &mut SqliteConnection) -> Result<(), MigrateError> {
     migrate_to(db, i64::MAX).await
+}
+
+/// This program's version.
+pub(super) fn newest() -> i64 {
+    VERSIONS.last().map_or(0, |(version, ..)| *version)
 }
 
 pub(super) async fn migrate_to(db: &mut SqliteConnection, version: i64) -> Result<(), MigrateError> {

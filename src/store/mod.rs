@@ -55,8 +55,8 @@ pub use limits::Limits;
 use notes::Note;
 pub use overlays::{FoundOverlays, Overlay, OverlayKind};
 use reader::Query;
-use shared::Shared;
 pub use shared::now;
+use shared::{Keeps, Shared};
 pub use sqlite::OpenError;
 use thread::Start;
 use writer::Job;
@@ -151,6 +151,17 @@ impl Store {
         thread::start(Some(sqlite::path_of(url)?), limits, Start::OpenOrRetry).await
     }
 
+    /// The same for a command that shows what serving would do: what is committed is this process's alone, and the file
+    /// stays as it is. Where there is none, none is created.
+    ///
+    /// # Errors
+    /// Also if another version has written the file.
+    pub async fn rehearse(url: &str, limits: Limits) -> Result<Arc<Self>, OpenError> {
+        let path = sqlite::path_of(url)?;
+        let there = sqlite::is_there(&path)?;
+        thread::start(Some(path).filter(|_| there), limits, Start::ReadOrFail).await
+    }
+
     /// A store without a file: commits fail, what recovery holds lives as long as the process.
     ///
     /// # Errors
@@ -193,6 +204,10 @@ impl Store {
             return Err(CommitError::Failed);
         }
         if batch.is_empty() {
+            return Ok(());
+        }
+        if self.shared.keeps == Keeps::Nothing {
+            self.hold_in_memory(tenant, &batch);
             return Ok(());
         }
         let packed = self.pack(tenant, batch).await.ok_or(CommitError::Failed)?;
@@ -324,7 +339,8 @@ impl Store {
     }
 
     fn note(&self, note: Note) {
-        if self.shared.path.is_some() && self.notes.try_send(note).is_err() {
+        let kept = self.shared.path.is_some() && self.shared.keeps == Keeps::All;
+        if kept && self.notes.try_send(note).is_err() {
             self.shared.dropped();
         }
     }

@@ -11,8 +11,17 @@ use super::late::Late;
 use super::learned::Learned;
 use super::memory::{Alone, Memory};
 use super::secret::InstallationSecret;
-use super::sqlite::{self, Files};
+use super::sqlite::Files;
 use super::{Health, Limits, log};
+
+/// What becomes of what is given to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// It is written to the file.
+    All,
+    /// It is this process's alone: the file is read, and stays as it is.
+    Nothing,
+}
 
 /// Commits or lookups that miss their bound one after the other before the store counts as failed.
 const MAX_SLOW_IN_A_ROW: u32 = 3;
@@ -21,6 +30,7 @@ pub(super) struct Shared {
     /// `None`: there is no file.
     pub(super) path: Option<PathBuf>,
     pub(super) limits: Limits,
+    pub(super) keeps: Keeps,
     pub(super) log: log::Shared,
     memory: Mutex<Memory>,
     learned: Mutex<Learned>,
@@ -56,7 +66,14 @@ impl Shared {
             door: Door::new(),
             path,
             limits,
+            keeps: Keeps::All,
         }
+    }
+
+    /// The same, for a store that writes nothing: without a file it has all that there is.
+    pub(super) fn rehearsing(self) -> Self {
+        let degraded = AtomicBool::new(self.path.is_some());
+        Self { keeps: Keeps::Nothing, degraded, ..self }
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -144,10 +161,9 @@ impl Shared {
         self.slow_lookups.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the database that was opened no longer lies at its path. While the store is degraded, memory is all there is.
-    pub(super) fn is_another_file(&self) -> bool {
-        let open = self.path.as_deref().zip(self.door.open());
-        open.is_some_and(|(path, open)| self.health() == Health::Up && !sqlite::is_at(path, open))
+    /// The path, and which database was opened there. `None` while the store is degraded: memory is all there is.
+    pub(super) fn open_file(&self) -> Option<(PathBuf, Files)> {
+        self.path.clone().zip(self.door.open()).filter(|_| self.health() == Health::Up)
     }
 
     pub(super) fn set_unreadable(&self) {

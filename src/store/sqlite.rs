@@ -1,5 +1,6 @@
 //! The database file: how it is opened, recognised and diagnosed.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -8,9 +9,9 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Row as _};
+use sqlx::{ConnectOptions, Decode, Row as _, Sqlite, Type};
 
-use super::migrations::migrate;
+use super::migrations::{migrate, newest};
 use super::secret::InstallationSecret;
 
 /// How long a statement waits for another process's lock; below the commit's bound.
@@ -37,6 +38,10 @@ pub enum OpenError {
         "the state file {path:?} was written by a newer compactproxy (schema version {version}): use that version, or another file"
     )]
     Newer { path: PathBuf, version: i64 },
+    #[error(
+        "the state file {path:?} was written by an older compactproxy (schema version {version}): serve with it once first"
+    )]
+    Older { path: PathBuf, version: i64 },
     #[error("the state file {path:?} cannot be used: {source}")]
     Database { path: PathBuf, source: sqlx::Error },
     #[error("the state file {path:?} cannot be brought to this version's schema: {source}")]
@@ -128,6 +133,44 @@ pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe)
     Ok(Opened { db, files, secret })
 }
 
+/// Opens for reading alone what this version has written.
+pub(super) async fn look_into(path: &Path) -> Result<Opened, OpenError> {
+    let gone = || OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() };
+    let found = identity(path).ok_or_else(gone)?;
+    let database = |source| OpenError::Database { path: path.into(), source };
+    let options = options(path).pragma("query_only", "1").pragma("wal_autocheckpoint", "0");
+    let mut db = options.thread_name(|_| "store-writer".to_owned()).connect().await.map_err(database)?;
+    let version: i64 = scalar(&mut db, "SELECT max(version) FROM _sqlx_migrations").await.map_err(database)?;
+    match version.cmp(&newest()) {
+        Ordering::Less => return Err(OpenError::Older { path: path.into(), version }),
+        Ordering::Greater => return Err(OpenError::Newer { path: path.into(), version }),
+        Ordering::Equal => {}
+    }
+    let secret: Vec<u8> = scalar(&mut db, "SELECT value FROM meta WHERE key = 'secret'").await.map_err(database)?;
+    let secret = InstallationSecret::from_bytes(&secret).ok_or(database(sqlx::Error::RowNotFound))?;
+    let files = files(path).filter(|files| files.database == found).ok_or_else(gone)?;
+    Ok(Opened { db, files, secret })
+}
+
+async fn scalar<T>(db: &mut SqliteConnection, query: &'static str) -> Result<T, sqlx::Error>
+where
+    T: for<'r> Decode<'r, Sqlite> + Type<Sqlite>,
+{
+    sqlx::query(query).fetch_one(db).await?.try_get(0)
+}
+
+/// Whether there is a file.
+///
+/// # Errors
+/// Where it is not known, and where none can be.
+pub(super) fn is_there(path: &Path) -> Result<bool, OpenError> {
+    match fs::metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => has_folder(path).map(|()| false),
+        Err(source) => Err(OpenError::File { path: path.into(), source }),
+    }
+}
+
 /// What the system says of a file that the database could not open.
 fn unreadable(path: &Path) -> Option<OpenError> {
     let source = fs::OpenOptions::new().read(true).write(true).open(path).err()?;
@@ -153,9 +196,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
 }
 
 fn secure(path: &Path) -> Result<(), OpenError> {
-    if path.parent().is_some_and(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-        return Err(OpenError::NoFolder(path.parent().unwrap_or(path).into()));
-    }
+    has_folder(path)?;
     let created = fs::OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
     let secured = match created {
         Ok(_) => {
@@ -167,6 +208,13 @@ fn secure(path: &Path) -> Result<(), OpenError> {
         Err(error) => Err(error),
     };
     secured.map_err(|source| OpenError::File { path: path.into(), source })
+}
+
+fn has_folder(path: &Path) -> Result<(), OpenError> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(OpenError::NoFolder(folder.into())),
+        _ => Ok(()),
+    }
 }
 
 fn restrict(path: &Path) -> io::Result<()> {

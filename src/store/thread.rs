@@ -23,12 +23,15 @@ const MAX_QUEUED_BATCHES: usize = 1_024;
 pub(super) enum Start {
     OpenOrFail,
     OpenOrRetry,
+    /// What is opened is only read.
+    ReadOrFail,
 }
 
 /// Starts the thread and waits for the first opening.
 pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -> Result<Arc<Store>, OpenError> {
     let secret = InstallationSecret::random().ok_or(OpenError::System)?;
-    let shared = Arc::new(Shared::new(path, limits, secret));
+    let shared = Shared::new(path, limits, secret);
+    let shared = Arc::new(if start == Start::ReadOrFail { shared.rehearsing() } else { shared });
     let (jobs, jobs_in) = mpsc::channel(limits.max_queued_commits.max(1));
     let (notes, notes_in) = mpsc::channel(limits.max_queued_notes.max(1));
     let (lookups, lookups_in) = mpsc::channel(MAX_QUEUED_QUERIES);
@@ -50,7 +53,7 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let work = async move || {
         let result = writer.open(Probe::None).await;
         match result {
-            Err(error) if start == Start::OpenOrFail => {
+            Err(error) if start != Start::OpenOrRetry => {
                 let _ = opened.send(Err(error));
                 return;
             }

@@ -17,7 +17,7 @@ use super::memory::Key;
 use super::notes::Note;
 use super::reader::Query;
 use super::retention::Due;
-use super::shared::{Shared, now};
+use super::shared::{Keeps, Shared, now};
 use super::sqlite::{Files, wal_bytes};
 use super::{CommitError, Tenant};
 use crate::wire::Digest;
@@ -200,6 +200,9 @@ impl Writer {
 
     /// One round of housekeeping; more may be due at once.
     async fn tick(&mut self) -> Due {
+        if self.shared.keeps == Keeps::Nothing {
+            return Due::Nothing;
+        }
         self.let_go_of_failed().await;
         if self.db.is_none() {
             if self.shared.path.is_some() && Instant::now() >= self.next_try {
@@ -234,3 +237,6 @@ impl Writer {
         self.shared.closed();
     }
 }
+
+#[cfg(test)]
+mod tests;

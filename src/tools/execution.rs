@@ -100,7 +100,8 @@ impl Toolbox {
         }
     }
 
-    fn no_tool(&self) -> String {
+    /// That there is no such tool, and which there are.
+    pub(super) fn no_tool(&self) -> String {
         let names: Vec<&str> = self.enabled.tools().map(Tool::name).collect();
         format!("there is no such tool; the tools are {}.", names.join(", "))
     }

@@ -114,9 +114,13 @@ impl Toolbox {
         let own = view.chain.as_ref().filter(|_| Some(session) == view.current && agent.is_none());
         let (tip, named) = match (part.branch, own) {
             (Some(branch), _) => (Some(Tip::Through(branch)), true),
-            // What was said last may not be written yet.
+            // What was said last may not be written yet. What is asked for is looked for from its end.
             (None, Some(chain)) => {
-                let last = self.reading.store.last_logged(&tenant, session, chain).await.map_err(said)?;
+                let before = part.before.and_then(|before| usize::try_from(before).ok());
+                let asked = before.and_then(|before| chain.get(..before.checked_sub(1)?));
+                let sought = asked.unwrap_or(chain);
+                let last = self.reading.store.last_logged(&tenant, session, sought).await.map_err(said)?;
+                let last = last.or_else(|| asked.and_then(|asked| asked.last().copied()));
                 (last.map(Tip::At), false)
             }
             (None, None) => (None, true),
@@ -131,9 +135,8 @@ impl Toolbox {
         let within = Box::new(within(held.clone(), self.page_chars));
         let messages = self.reading.store.history_within(&tenant, &scope, (Some(session), page), within).await;
         let messages = messages.map_err(said)?.ok_or_else(unknown)?;
-        let latest = messages.last().map(|message| Cursor::of(&message.digest));
-        let branch = part.branch.or(latest).filter(|_| named);
-        let read = Read { session, branch, room: room(self.page_chars) };
+        let pages = if named { Pages::ByMessage } else { Pages::Own };
+        let read = Read { session, pages, room: room(self.page_chars) };
         let work = move || read.history(&messages, part.char);
         self.reading.work_in(held, work).await.map_err(|why| format!("{why}."))?
     }
@@ -232,10 +235,18 @@ fn name_of(role: Role) -> &'static str {
 /// What a page of history is of.
 struct Read {
     session: SessionId,
-    /// What other pages of the same branch are asked for with; `None`: they need nothing.
-    branch: Option<Cursor>,
+    pages: Pages,
     /// Characters.
     room: usize,
+}
+
+/// How other pages of the same branch are asked for.
+#[derive(Clone, Copy)]
+enum Pages {
+    /// By one of its messages: the nearer that is to the page, the less is read.
+    ByMessage,
+    /// It is the conversation's own.
+    Own,
 }
 
 impl Read {
@@ -252,19 +263,19 @@ impl Read {
             if chars > self.room {
                 break;
             }
-            entries.push((message.number, entry));
+            entries.push((message, entry));
         }
-        let Some((oldest, _)) = entries.last() else { return self.part(latest, char) };
-        let branch = self.branch();
+        let Some((first, _)) = entries.last() else { return self.part(latest, char) };
+        let (oldest, branch) = (first.number, self.branch(first));
         let earlier =
-            if *oldest > 1 { format!("; for earlier ones use before={oldest}{branch}") } else { String::new() };
+            if oldest > 1 { format!("; for earlier ones use before={oldest}{branch}") } else { String::new() };
         let head = format!("[session {session}: messages #{oldest} to #{}{earlier}]\n", latest.number);
         Ok(entries.iter().rev().fold(head, |page, (_, entry)| page + entry))
     }
 
     /// Part of a message that is longer than a page.
     fn part(&self, message: &Logged, char: usize) -> Answer {
-        let (session, branch) = (self.session, self.branch());
+        let (session, branch) = (self.session, self.branch(message));
         let text = message.text();
         let total = text.chars().count();
         if char > 0 && char >= total {
@@ -281,8 +292,11 @@ impl Read {
         Ok(format!("[session {session}: {heading}, characters {first} to {end} of {total}{more}{earlier}]\n{body}\n"))
     }
 
-    fn branch(&self) -> String {
-        self.branch.map_or_else(String::new, |branch| format!(", branch={branch}"))
+    fn branch(&self, message: &Logged) -> String {
+        match self.pages {
+            Pages::ByMessage => format!(", branch={}", Cursor::of(&message.digest)),
+            Pages::Own => String::new(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The tools over MCP, message by message: who may call them, what they return, and what is refused.
 
+mod errors;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -96,8 +98,6 @@ async fn a_client_lists_the_tools_and_reads_a_removed_text_page_by_page() {
     assert!(found.starts_with("[1 match; there are more"), "{found}");
     let (wrong, failed) = called(addr, &[KEY], "read_evicted", json!({"id": 5})).await;
     assert!(failed && wrong.contains("Example: "), "{wrong}");
-    let (unknown, failed) = called(addr, &[KEY], "memory_save", json!({"content": "x"})).await;
-    assert!(failed && unknown.contains("the tools are read_evicted"), "{unknown}");
     assert_eq!(provider.requests().len(), 1, "nothing of it went upstream");
 }
 
@@ -203,9 +203,6 @@ async fn web_pages_foreign_hosts_and_nonsense_are_refused() {
     let long = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": "x".repeat(1 << 20)}});
     assert_eq!(status(&[KEY], &long.to_string()).await, 413);
     assert_eq!(status(&[KEY, ("content-type", "text/plain")], list).await, 415);
-    for nonsense in ["", "{", "[]", "{\"jsonrpc\":\"2.0\"}", &"[".repeat(10_000)] {
-        assert!((400..500).contains(&status(&[KEY], nonsense).await), "{nonsense:.20}");
-    }
     assert_eq!(get(addr, "/_compactproxy/mcp").await.status, 401);
     assert_eq!(get(addr, "/_compactproxy/mcp?key=k").await.status, 405, "there is no stream to open");
     assert_eq!(get(addr, "/_compactproxy/mcp/").await.status, 404);

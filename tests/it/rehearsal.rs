@@ -1,6 +1,7 @@
 //! `compact` against serving: the same bytes, in every dialect, whatever is on.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use compactproxy::config::Config;
@@ -112,13 +113,14 @@ impl Case {
     }
 }
 
-/// The same state in another folder.
-fn copied(from: &Path) -> TempDir {
+/// The state that a store has written, and nobody writes to, in another folder.
+async fn copied(store: &Store, from: &Path, toml: &str) -> TempDir {
+    store.flush().await;
     let to = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    for name in ["state.db", "state.db-wal"] {
+        std::fs::copy(from.join(name), to.path().join(name)).unwrap();
     }
+    std::fs::write(to.path().join("proxy.toml"), format!("{toml}[state]\nurl = \"sqlite://state.db\"\n")).unwrap();
     to
 }
 
@@ -139,25 +141,23 @@ async fn compare(dialect: &dyn Dialect, case: &Case, number: usize) {
     let tenant = store.tenant(&[b"credential", b"up", b"", name.as_bytes(), secret.as_bytes()]);
     let first = case.body(dialect, number);
     case.prepare(&store, tenant, (dialect, &first)).await;
-    store.close().await;
-    let shown = copied(served.path());
-    std::fs::write(shown.path().join("proxy.toml"), format!("{toml}[state]\nurl = \"sqlite://state.db\"\n")).unwrap();
     let lines: Vec<String> = headers.iter().map(|(name, value)| format!("--header={name}: {value}")).collect();
     let api = dialect.path().rsplit('/').find(|part| *part != "completions").unwrap();
     let args: Vec<&str> = ["compact", "--api", api].into_iter().chain(lines.iter().map(String::as_str)).collect();
 
-    let proxy = serve(config.clone(), Some(open(&config.state.url)), None);
+    let proxy = serve(config.clone(), Some(Arc::clone(&store)), None);
     // Serving learns from the first answer what a limit leaves room for.
     let lowers = case.output.is_some() || case.told.is_some();
     let turns = if lowers { 1 } else { 2 };
     for (turn, body) in [first.clone(), Case::next(dialect, &first)].iter().take(turns).enumerate() {
         let what = format!("case {number} {dialect:?} turn {turn}");
         let body = dialect.bytes(body);
+        let shown = copied(&store, served.path(), &toml).await;
+        let output = run(shown.path(), &args, &body);
         let url = format!("http://{}{}", proxy.proxy_addr, dialect.path());
         let answer = whole(send_to(&url, &headers, body.clone()).await.unwrap()).await;
         assert_eq!(answer.status, 200, "{what}: {}", answer.text());
         let sent = attempts(&provider).pop().unwrap().body;
-        let output = run(shown.path(), &args, &body);
         let report: Value = serde_json::from_slice(&output.stderr).unwrap();
         let shown = Bytes::from(output.stdout);
         assert!(shown == sent, "{what}: {report}\n{:?}\n{:?}", answer.actions(), differing(&shown, &sent));
@@ -186,4 +186,50 @@ async fn compact_writes_the_bytes_that_a_served_upstream_receives() {
             compare(dialect, case, number).await;
         }
     }
+}
+
+/// What a session has in force is shown, and for what only asks for a compaction nothing is begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_force_is_shown() {
+    let case = Case {
+        sections: "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n".to_owned(),
+        results: (14, 600),
+        ..Case::default()
+    };
+    let behaviour = Behaviour::default().with_failing_summaries(Fault::ServerError);
+    let provider = Provider::start(Settings { behaviour, ..Settings::default() }).await.unwrap();
+    let served = tempfile::tempdir().unwrap();
+    let toml = file(&provider.base_url(), &case.sections);
+    let mut config = Config::parse(&toml, &|_| None).unwrap();
+    config.state.url = format!("sqlite://{}", served.path().join("state.db").display());
+    let store = open(&config.state.url);
+    let proxy = serve(config, Some(Arc::clone(&store)), None);
+    let dialect = ALL.iter().find(|dialect| dialect.path() == "/v1/responses").unwrap();
+    let (name, secret) = dialect.credential("k");
+    let body = case.body(*dialect, 1);
+    let url = format!("http://{}{}", proxy.proxy_addr, dialect.path());
+    let answer = whole(send_to(&url, &[(name, secret.as_str())], dialect.bytes(&body)).await.unwrap()).await;
+    assert_eq!((answer.status, answer.actions()), (200, vec!["summarized"]));
+    let sent = attempts(&provider).pop().unwrap().body;
+    let state = copied(&store, served.path(), &toml).await;
+    let header = format!("--header={name}: {secret}");
+    let compact = |body: &Value| {
+        let output = run(state.path(), &["compact", "--api", "responses", &header], body.to_string().as_bytes());
+        let report: Value = serde_json::from_slice(&output.stderr).unwrap();
+        (output.stdout, report["actions"].clone())
+    };
+    assert!(compact(&body) == (sent.to_vec(), json!(["checkpoint"])));
+    let asks = |body: &Value| {
+        let mut body = body.clone();
+        body["input"].as_array_mut().unwrap().push(json!({"type": "compaction_trigger"}));
+        body
+    };
+    let (shown, actions) = compact(&asks(&body));
+    assert_eq!(actions, json!(["checkpoint"]), "what is in force, and nothing new");
+    assert!(shown.len() < body.to_string().len());
+    let other = asks(&case.body(*dialect, 2));
+    assert!(compact(&other).0 == other.to_string().as_bytes(), "it starts nothing");
+    let mut continued = body;
+    continued["previous_response_id"] = json!("resp_1");
+    assert!(compact(&continued).0 == continued.to_string().as_bytes(), "the same items continue another history");
 }

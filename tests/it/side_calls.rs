@@ -1,5 +1,6 @@
 //! The proxy's own model calls: in whatever way they fail, the client's request succeeds.
 
+mod hanging;
 mod warm;
 
 use std::sync::Arc;

@@ -88,6 +88,25 @@ fn the_picture_stays_where_it_was_in_later_turns() {
     }
 }
 
+/// The user goes on before anything was answered, and what is covered grows: no picture is lost, and nothing moves.
+#[test]
+fn the_picture_stays_where_the_next_message_is_the_users() {
+    for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
+        let first = rendered(dialect, &body(dialect, 5, 9), &folded(5, true));
+        let mut items: Vec<Value> = (0..3).flat_map(|n| turn(dialect, n, false)).take(5).collect();
+        let more = turn(dialect, 7, false);
+        items.extend(more.clone());
+        let mut body = json!({ "model": "m", "max_tokens": 9 });
+        body[dialect.array()] = items.into();
+        for covers in [5, 7] {
+            let mut known = folded(5, true);
+            Arc::make_mut(known.active.as_mut().unwrap()).covers = covers;
+            let sent = rendered(dialect, body.to_string().as_bytes(), &known);
+            assert_eq!(sent, [&first[..], &more[..]].concat(), "{dialect:?} {covers}");
+        }
+    }
+}
+
 /// A history that ends in an answer asks nothing.
 #[test]
 fn behind_an_answer_no_picture_stays() {

@@ -196,9 +196,17 @@ impl Keeper<'_> {
                 tracing::warn!(agent = &**self.agent, "the memory is full: MEMORY.md stays as it is");
                 return Ok(self.when_full());
             }
-            if let Err(error) = self.merge(&caller, plan).await {
+            let (refusals, key) = (&self.compactor.memories.refusals, (*tenant, Arc::clone(self.agent)));
+            if let Some(until) = refusals.until(&key, &plan, now()) {
+                return Ok(until);
+            }
+            if let Err(error) = self.merge(&caller, plan.clone()).await {
                 tracing::warn!(%error, agent = &**self.agent, "MEMORY.md stays as it is for now");
-                return Ok(now().saturating_add(gap.max(retry)));
+                let wait = gap.max(retry);
+                return Ok(match error.is_refusal() {
+                    true => refusals.refused(&key, &plan, (now(), wait)),
+                    false => now().saturating_add(wait),
+                });
             }
             files = self.files().await?;
         }
@@ -263,6 +271,14 @@ impl Keeper<'_> {
         let reading = self.origin.shard.proxy.reading.as_ref();
         let Some((folder, reading)) = self.origin.workspace.clone().zip(reading) else { return };
         reading.mirrors.renew(Place { folder, tenant: self.origin.tenant, agent: Arc::clone(self.agent) });
+    }
+}
+
+impl Failed {
+    /// Whether a model was asked, and would be asked the same again.
+    fn is_refusal(self) -> bool {
+        use SideCallError::{Connection, NotMade, RateLimited};
+        matches!(self, Self::Call(error) if !matches!(error, Connection | NotMade | RateLimited))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The list of sessions in scope.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
@@ -37,14 +38,14 @@ pub(super) async fn sessions(
     if let (Scope::Conversation { chain: Some(chain), .. }, Some(mut own)) = (scope, sessions.first().cloned()) {
         let log = log_of(db, tenant, &own.id).await?;
         let visible = match log {
-            Some(log) => ids(db, log, chain).await?,
-            None => Vec::new(),
+            Some(log) => ids(db, log, chain, None).await?,
+            None => HashMap::new(),
         };
         // Nothing of who else began with the same words: neither how much that is, nor when it was, nor its title.
         (own.messages, own.tokens, own.bytes) = (0, 0, 0);
         own.title.clear();
         own.agents.clear();
-        for (id, _) in &visible {
+        for id in visible.values() {
             let query = sqlx::query("SELECT time, tokens, length, agent FROM log_messages WHERE id = ?").bind(id);
             let row = query.fetch_one(&mut *db).await?;
             let time = row.try_get(0)?;

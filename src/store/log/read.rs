@@ -15,6 +15,8 @@ use crate::wire::Digest;
 
 /// Digests in one query.
 const DIGESTS_PER_QUERY: usize = 500;
+/// Most messages behind the one that names a branch among which its end is looked for.
+const MAX_AHEAD: i64 = 10_000;
 
 pub(super) async fn stored(
     db: &mut SqliteConnection,
@@ -22,7 +24,7 @@ pub(super) async fn stored(
     digests: &[Digest],
 ) -> Result<HashSet<Digest>, Failed> {
     let Some(log) = log_of(db, Some(tenant), session).await? else { return Ok(HashSet::new()) };
-    Ok(ids(db, log, digests).await?.into_iter().map(|(_, digest)| digest).collect())
+    Ok(ids(db, log, digests, None).await?.into_keys().collect())
 }
 
 /// The log of a session, if the tenant has it.
@@ -36,23 +38,29 @@ pub(super) async fn log_of(
     query.fetch_optional(db).await?.map(|row| row.try_get(0)).transpose()
 }
 
-/// Numbers of the messages with these digests that a log has.
+/// Rows of the messages with these digests that a log has; `only`: of those that this agent wrote.
 pub(super) async fn ids(
     db: &mut SqliteConnection,
     log: i64,
     digests: &[Digest],
-) -> Result<Vec<(i64, Digest)>, sqlx::Error> {
-    let mut found = Vec::new();
+    only: Option<&str>,
+) -> Result<HashMap<Digest, i64>, sqlx::Error> {
+    let mut found = HashMap::new();
     for chunk in digests.chunks(DIGESTS_PER_QUERY) {
         let mut query = QueryBuilder::<Sqlite>::new("SELECT id, digest FROM log_messages WHERE whole = 1 AND log = ");
-        query.push_bind(log).push(" AND digest IN (");
+        query.push_bind(log);
+        if let Some(agent) = only {
+            // The sign keeps it from being looked for by its agent.
+            query.push(" AND +agent = ").push_bind(agent);
+        }
+        query.push(" AND digest IN (");
         let mut list = query.separated(", ");
         for digest in chunk {
             list.push_bind(digest.to_vec());
         }
         query.push(")");
         for row in query.build().persistent(false).fetch_all(&mut *db).await? {
-            found.extend(digest(&row, 1)?.map(|digest| Ok::<_, sqlx::Error>((row.try_get(0)?, digest))).transpose()?);
+            found.extend(digest(&row, 1)?.map(|digest| Ok::<_, sqlx::Error>((digest, row.try_get(0)?))).transpose()?);
         }
     }
     Ok(found)
@@ -139,33 +147,50 @@ pub(super) async fn written(
 }
 
 /// A page of the messages of a log that `chain` has, latest message first: of all that the log holds these alone are
-/// the conversation's own.
+/// the conversation's own. A digest stands for all up to it: its place in the chain is its message's number.
 async fn own_branch(
     db: &mut SqliteConnection,
     log: i64,
     chain: &[Digest],
     page: &HistoryPage,
 ) -> Result<Vec<i64>, sqlx::Error> {
-    let upto = match page.tip {
+    let mut upto = match page.tip {
         Some(Tip::At(tip)) => chain.iter().position(|digest| *digest == tip).map_or(chain.len(), |at| at + 1),
         // The conversation's own branch is the only one that it can name.
         Some(Tip::Through(cursor)) if !chain.iter().any(|digest| Cursor::of(digest) == cursor) => 0,
         Some(Tip::Through(_)) | None => chain.len(),
     };
-    let own = ids(db, log, chain.get(..upto).unwrap_or(chain)).await?;
-    let own: HashSet<i64> = own.into_iter().map(|(id, _)| id).collect();
-    let query =
-        "SELECT id, number, agent FROM log_messages WHERE log = ? AND whole = 1 AND after IS NULL ORDER BY number DESC";
-    let mut all = Vec::new();
-    for row in sqlx::query(query).bind(log).fetch_all(db).await? {
-        let (id, number): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-        all.push((id, number, agent(&row, 2)?));
+    if let Some(agent) = page.agent.as_deref().filter(|_| page.tip.is_none()) {
+        let last = match wrote(db, log, agent).await? {
+            true => latest(db, log, chain.get(..upto).unwrap_or(chain), (1, Some(agent))).await?,
+            false => Vec::new(),
+        };
+        let last = last.first().and_then(|(_, last)| chain.iter().position(|digest| digest == last));
+        upto = last.map_or(0, |at| at + 1);
     }
-    let own = all.into_iter().filter(|(id, ..)| own.contains(id));
-    let upto =
-        own.skip_while(|(_, _, wrote)| page.tip.is_none() && page.agent.as_ref().is_some_and(|agent| agent != wrote));
-    let before = page.before.map_or(i64::MAX, i64::from);
-    Ok(upto.filter(|(_, number, _)| *number < before).map(|(id, ..)| id).take(page.last.min(MAX_PAGE)).collect())
+    let before = page.before.map_or(usize::MAX, |before| before.saturating_sub(1) as usize);
+    let own = chain.get(..upto.min(before)).unwrap_or(chain);
+    let found = latest(db, log, own, (page.last.min(MAX_PAGE), None)).await?;
+    Ok(found.into_iter().map(|(id, _)| id).collect())
+}
+
+/// The latest messages of a chain that a log has, latest first, at most `most`; `only`: those that this agent wrote.
+async fn latest(
+    db: &mut SqliteConnection,
+    log: i64,
+    chain: &[Digest],
+    (most, only): (usize, Option<&str>),
+) -> Result<Vec<(i64, Digest)>, sqlx::Error> {
+    let mut found = Vec::new();
+    for chunk in chain.rchunks(DIGESTS_PER_QUERY) {
+        let ids = ids(db, log, chunk, only).await?;
+        found.extend(chunk.iter().rev().filter_map(|digest| Some((*ids.get(digest)?, *digest))));
+        if found.len() >= most {
+            break;
+        }
+    }
+    found.truncate(most);
+    Ok(found)
 }
 
 /// A page of a branch, latest message first; `only`: what this agent wrote. It ends before a message that is missing
@@ -198,44 +223,40 @@ async fn tip(
     let (least, most) = match page.tip {
         Some(Tip::At(digest)) => (digest, digest),
         Some(Tip::Through(Cursor(head))) => (filled(head, 0), filled(head, 0xff)),
-        None => ([0; 32], [0xff; 32]),
+        // A named branch is whoever's it is; which one is meant where none is named, an agent says.
+        None => return last_written(db, log, page.agent.as_ref().or(only)).await,
     };
-    // A named branch is whoever's it is; which one is meant where none is named, an agent says.
-    let agent = page.agent.as_ref().or(only).filter(|_| page.tip.is_none());
-    let query = "SELECT id, digest, number FROM log_messages WHERE log = ?1 AND digest BETWEEN ?2 AND ?3 AND whole = 1 \
-                 AND number > 0 AND (?4 IS NULL OR agent = ?4) ORDER BY id DESC LIMIT 1";
+    let query = "SELECT id, number FROM log_messages WHERE log = ? AND digest BETWEEN ? AND ? AND whole = 1 \
+                 AND number > 0 ORDER BY id DESC LIMIT 1";
     let query = sqlx::query(query).bind(log).bind(least.as_slice()).bind(most.as_slice());
-    let Some(row) = query.bind(agent.map(|agent| agent.to_string())).fetch_optional(&mut *db).await? else {
-        return Ok(None);
-    };
-    let found = (row.try_get(0)?, digest(&row, 1)?.unwrap_or_default());
+    let Some(row) = query.fetch_optional(&mut *db).await? else { return Ok(None) };
+    let (id, number): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let before = page.before.map_or(i64::MAX, i64::from);
     match page.tip {
-        Some(Tip::Through(_)) => end(db, (log, row.try_get(2)?), found, page.before).await.map(Some),
-        Some(Tip::At(_)) | None => Ok(Some(found.0)),
+        Some(Tip::Through(_)) if number + 1 < before => end(db, log, id, before).await.map(Some),
+        _ => Ok(Some(id)),
     }
 }
 
-/// The end of the branch that goes on from a message, as far as numbers below `before` go: always with what was
-/// written last.
-async fn end(
-    db: &mut SqliteConnection,
-    (log, number): (i64, i64),
-    (mut id, mut digest_of): (i64, Digest),
-    before: Option<u32>,
-) -> Result<i64, sqlx::Error> {
-    let query = "SELECT id, digest, parent FROM log_messages WHERE log = ? AND whole = 1 AND number > ? AND number < ? \
-                 AND parent IS NOT NULL ORDER BY id";
-    let query = sqlx::query(query).bind(log).bind(number).bind(before.map_or(i64::MAX, i64::from));
-    let mut next: HashMap<Digest, (i64, Digest)> = HashMap::new();
-    for row in query.fetch_all(db).await? {
-        if let (Some(own), Some(parent)) = (digest(&row, 1)?, digest(&row, 2)?) {
-            next.insert(parent, (row.try_get(0)?, own));
-        }
-    }
-    while let Some(found) = next.remove(&digest_of) {
-        (id, digest_of) = found;
-    }
-    Ok(id)
+/// The message that was written last, of all agents or of one.
+async fn last_written(db: &mut SqliteConnection, log: i64, by: Option<&Arc<str>>) -> Result<Option<i64>, sqlx::Error> {
+    let query = "SELECT max((SELECT id FROM log_messages m WHERE m.log = a.log AND m.agent = a.agent AND m.whole = 1 \
+                 AND m.number > 0 ORDER BY id DESC LIMIT 1)) FROM log_agents a \
+                 WHERE a.log = ?1 AND (?2 IS NULL OR a.agent = ?2)";
+    let query = sqlx::query(query).bind(log).bind(by.map(|agent| agent.to_string()));
+    query.fetch_one(db).await?.try_get(0)
+}
+
+/// The end of the branch that goes on from a message, as far as numbers below `before` go and [`MAX_AHEAD`] allows:
+/// always with what was written last.
+async fn end(db: &mut SqliteConnection, log: i64, id: i64, before: i64) -> Result<i64, sqlx::Error> {
+    let query = "WITH RECURSIVE walk (id, steps) AS ( \
+                 SELECT ?2, 0 \
+                 UNION ALL SELECT (SELECT child.id FROM log_messages child WHERE child.log = ?1 AND child.parent = \
+                   (SELECT digest FROM log_messages WHERE id = walk.id) AND child.whole = 1 AND child.number < ?3 \
+                   ORDER BY child.id DESC LIMIT 1), steps + 1 FROM walk WHERE walk.id IS NOT NULL AND steps < ?4) \
+                 SELECT id FROM walk WHERE id IS NOT NULL ORDER BY steps DESC LIMIT 1";
+    sqlx::query(query).bind(log).bind(id).bind(before).bind(MAX_AHEAD).fetch_one(db).await?.try_get(0)
 }
 
 fn filled(head: [u8; 8], with: u8) -> Digest {

@@ -111,7 +111,7 @@ async fn place(
             place.session = Some(*session);
             if let Some(chain) = chain {
                 let Some(log) = log_of(db, Some(&tenant), session).await? else { return Ok(None) };
-                place.only = Some(ids(db, log, chain).await?.into_iter().map(|(id, _)| id).collect());
+                place.only = Some(ids(db, log, chain, None).await?.into_values().collect());
                 place.sent_only = true;
             }
         }

@@ -12,6 +12,7 @@ use super::passages::MOST;
 use super::pieces::agent_mark;
 use super::{Kind, Message, SessionId};
 use crate::store::Tenant;
+use crate::store::sqlite::is_busy;
 use crate::wire::{Dialect, Digest, Role};
 
 /// What comes to the writer.
@@ -162,6 +163,13 @@ fn size(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// What came of groups that were to be written.
+#[derive(Debug)]
+pub(in crate::store) enum Wrote {
+    All,
+    Nothing(sqlx::Error),
+}
+
 /// Which message is being written.
 #[derive(Clone, Copy)]
 struct Open {
@@ -171,12 +179,24 @@ struct Open {
 }
 
 /// Writes groups, all or none.
-pub(in crate::store) async fn write(db: &mut SqliteConnection, groups: &[Group]) -> Result<(), sqlx::Error> {
-    let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
+///
+/// # Errors
+/// Where the connection is of no more use: it does not know how its transaction ended.
+pub(in crate::store) async fn write(db: &mut SqliteConnection, groups: &[Group]) -> Result<Wrote, sqlx::Error> {
+    let mut transaction = match db.begin_with("BEGIN IMMEDIATE").await {
+        Ok(transaction) => transaction,
+        Err(error) if is_busy(&error) => return Ok(Wrote::Nothing(error)),
+        Err(error) => return Err(error),
+    };
     for group in groups {
-        write_group(&mut transaction, group).await?;
+        if let Err(error) = write_group(&mut transaction, group).await {
+            // A full disk, for one, has ended the transaction already.
+            transaction.rollback().await?;
+            return Ok(Wrote::Nothing(error));
+        }
     }
-    transaction.commit().await
+    transaction.commit().await?;
+    Ok(Wrote::All)
 }
 
 async fn write_group(db: &mut SqliteConnection, group: &Group) -> Result<(), sqlx::Error> {

@@ -11,8 +11,10 @@ mod isolation;
 mod late;
 mod log_bounds;
 mod log_branches;
+mod log_pages;
 #[path = "log.rs"]
 mod log_rows;
+mod rehearsing;
 mod sweeping;
 
 use std::path::Path;

@@ -9,7 +9,7 @@ use super::{FIRST_RETRY, LAST_RETRY, OPEN_BOUND, Writer};
 use crate::store::Health;
 use crate::store::notes::{self, Note};
 use crate::store::reader::Query;
-use crate::store::shared::now;
+use crate::store::shared::{Keeps, now};
 use crate::store::sqlite::{self, OpenError, Probe, is_busy};
 
 /// A connection closes within this time, or is given up.
@@ -23,7 +23,11 @@ impl Writer {
         let opening = async {
             let alone = shared.door.clear().await;
             self.let_go().await;
-            Ok::<_, OpenError>((sqlite::open(&path, &shared.secret(), probe).await?, alone))
+            let opened = match shared.keeps {
+                Keeps::All => sqlite::open(&path, &shared.secret(), probe).await?,
+                Keeps::Nothing => sqlite::look_into(&path).await?,
+            };
+            Ok::<_, OpenError>((opened, alone))
         };
         let opened = tokio::time::timeout(OPEN_BOUND, opening).await;
         let (opened, alone) = opened.map_err(|_| OpenError::Slow(path.clone()))??;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::{MAX_TOUCHES, NOTES_PER_FLUSH, Writer};
 use crate::store::commit::{Applied, Owner, Packed, Ticket, apply};
 use crate::store::files::{self, Change, Changed, Keeper, MemoryError};
-use crate::store::log::{self, Group, Written};
+use crate::store::log::{self, Group, Written, Wrote};
 use crate::store::notes;
 use crate::store::retention::{Bounds, Due, sweep};
-use crate::store::shared::now;
+use crate::store::shared::{Keeps, now};
 use crate::store::sqlite::is_busy;
 use crate::store::{CommitError, Tenant};
 use crate::wire::Digest;
@@ -103,6 +103,9 @@ impl Writer {
     /// Writes notes and last uses, as many as one transaction should.
     pub(super) async fn flush(&mut self) -> Due {
         let touched = self.shared.memory().take_touches();
+        if self.shared.keeps == Keeps::Nothing {
+            return Due::Nothing;
+        }
         self.touches.extend(touched);
         let Some((db, _)) = &mut self.db else {
             // Both wait for the file, up to their bounds; memory has them meanwhile.
@@ -141,19 +144,52 @@ impl Writer {
         };
         self.let_go_of_failed().await;
         self.follow_file().await;
-        let result = match &mut self.db {
-            Some((db, _)) => bounded(log::write(db, &groups)).await,
-            None => Err(sqlx::Error::PoolClosed),
+        let written = match self.log_groups(&groups).await {
+            // One of them cannot be written, and takes no other along.
+            Ok(Wrote::Nothing(error)) if groups.len() > 1 && !is_busy(&error) => self.log_each(&groups).await,
+            Ok(Wrote::Nothing(error)) => {
+                self.not_logged(&groups, &error);
+                Ok(())
+            }
+            Ok(Wrote::All) => Ok(()),
+            Err(error) => {
+                self.not_logged(&groups, &error);
+                Err(error)
+            }
         };
-        if let Err(error) = result {
-            tracing::debug!(%error, "messages not logged");
-            self.shared.log.dropped(groups.iter().map(Group::messages).sum::<usize>().max(1));
-            self.shared.log.forget();
-            // A failed write may have ended its transaction, and the connection would take it for open for ever.
-            if self.db.is_some() && !is_busy(&error) {
-                self.open_anew().await;
+        if written.is_err() && self.db.is_some() {
+            self.open_anew().await;
+        }
+    }
+
+    /// Writes groups one by one. What cannot be written is lost alone.
+    ///
+    /// # Errors
+    /// Where the connection is of no more use; what was left is lost.
+    async fn log_each(&mut self, groups: &[Group]) -> Result<(), sqlx::Error> {
+        for (at, group) in groups.iter().enumerate() {
+            match self.log_groups(std::slice::from_ref(group)).await {
+                Ok(Wrote::All) => {}
+                Ok(Wrote::Nothing(error)) => self.not_logged(std::slice::from_ref(group), &error),
+                Err(error) => {
+                    self.not_logged(groups.get(at..).unwrap_or_default(), &error);
+                    return Err(error);
+                }
             }
         }
+        Ok(())
+    }
+
+    async fn log_groups(&mut self, groups: &[Group]) -> Result<Wrote, sqlx::Error> {
+        let Some((db, _)) = &mut self.db else { return Err(sqlx::Error::PoolClosed) };
+        bounded(log::write(db, groups)).await
+    }
+
+    /// Later requests of their sessions bring these messages again.
+    fn not_logged(&self, groups: &[Group], error: &sqlx::Error) {
+        tracing::debug!(%error, "messages not logged");
+        self.shared.log.dropped(groups.iter().map(Group::messages).sum::<usize>().max(1));
+        groups.iter().for_each(|group| self.shared.log.forget_session(&group.session));
     }
 
     pub(super) async fn sweep(&mut self, now: i64) -> Due {

@@ -145,7 +145,7 @@ async fn a_conversation_is_listed_read_and_searched() {
     };
     assert!(shown(0).ends_with("Z, 2 messages: t\n"), "nobody counted: {}", shown(0));
     let page = called(&tools, "session_history", json!({"lastN": 2})).await;
-    let branch = Cursor::of(&chain(1, 4)[3]);
+    let branch = Cursor::of(&chain(1, 4)[2]);
     let head = format!("[session {one}: messages #3 to #4; for earlier ones use before=3, branch={branch}]\n#3 user ");
     assert!(page.starts_with(&head), "{page}");
     assert!(page.ends_with("Z\nIt holds the needle-4711\n\n"), "{page}");
