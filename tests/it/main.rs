@@ -31,6 +31,7 @@ mod memory;
 mod messages;
 mod needle;
 mod outcomes;
+mod output_floor;
 mod overflow_corpus;
 mod paths;
 mod reader;

@@ -108,8 +108,13 @@ const STORE_BOUND: Duration = Duration::from_secs(30);
 
 /// Opens a store; it runs on a thread of its own.
 pub fn open(url: &str) -> Arc<Store> {
+    open_with(url, Limits { lookup_bound: STORE_BOUND, ..Limits::default() })
+}
+
+/// The same within other limits.
+pub fn open_with(url: &str, limits: Limits) -> Arc<Store> {
     let url = url.to_owned();
-    let limits = Limits { commit_bound: STORE_BOUND, lookup_bound: STORE_BOUND, ..Limits::default() };
+    let limits = Limits { commit_bound: STORE_BOUND, ..limits };
     let opening = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Store::serve(&url, limits)).unwrap()
