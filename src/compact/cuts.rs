@@ -8,6 +8,9 @@ use std::ops::Range;
 
 use crate::wire::{Conversation, Facts, Item, Role, SlotKind, Standing};
 
+/// Most calls of one answer (C8).
+const MOST_CALLS: usize = 128;
+
 /// A call and the result that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -140,13 +143,12 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             }
         }
     }
-    // All that the model made behind its reasoning is of one answer, up to what somebody else said.
-    let mut reasoned = false;
+    let mut answer = Answer::Unreasoned;
     for (i, item) in conversation.items.iter().enumerate() {
-        if reasoned && item.facts.role == Role::Assistant {
+        if answer.goes_on(item) {
             glue(i - 1, i);
         }
-        reasoned = item.facts.role == Role::Assistant && (reasoned || is_reasoning(&item.facts));
+        answer = answer.after(conversation, item);
         match item.facts.role {
             Role::Unknown => glue(i.saturating_sub(1), i + 1),
             _ if is_reasoning(&item.facts) => glue(i, i + 1),
@@ -163,6 +165,47 @@ fn glued(conversation: &Conversation<'_>) -> Vec<bool> {
             Some(*open > 0)
         })
         .collect()
+}
+
+/// The answer that the last item is of, as far as its reasoning binds what follows (R4).
+#[derive(Clone, Copy)]
+enum Answer {
+    /// Whatever comes is bound to no reasoning that was seen.
+    Unreasoned,
+    /// All that the model made behind its reasoning, so far with so many calls.
+    Reasoned(usize),
+    /// The same behind a result: clients answer parallel calls one by one as well, so that a call may still be of it.
+    Answered(usize),
+}
+
+impl Answer {
+    /// Whether `item` is of the same answer, or may be.
+    fn goes_on(self, item: &Item) -> bool {
+        match self {
+            Self::Unreasoned => false,
+            Self::Reasoned(_) => item.facts.role == Role::Assistant,
+            Self::Answered(calls) => {
+                item.facts.role == Role::Assistant && calls < MOST_CALLS && !item.facts.calls.is_empty()
+            }
+        }
+    }
+
+    /// What holds behind `item`. New reasoning begins an answer, and so does what the model says behind a result.
+    fn after(self, conversation: &Conversation<'_>, item: &Item) -> Self {
+        let facts = &item.facts;
+        match (self, facts.role) {
+            (_, Role::Assistant) if is_reasoning(facts) => Self::Reasoned(0),
+            (Self::Reasoned(calls), Role::Assistant) => Self::Reasoned(calls + facts.calls.len()),
+            (Self::Answered(calls), Role::Assistant) if self.goes_on(item) => Self::Answered(calls + facts.calls.len()),
+            // Where an answer is one message, what stands behind a result is of another.
+            (Self::Reasoned(calls) | Self::Answered(calls), _)
+                if !facts.results.is_empty() && conversation.dialect.parts_answers() =>
+            {
+                Self::Answered(calls)
+            }
+            _ => Self::Unreasoned,
+        }
+    }
 }
 
 /// Whether item `i` goes on with the answer before it: in Messages the two are one (A5), as where the model paused (A4).
@@ -199,16 +242,27 @@ fn starts_tail(conversation: &Conversation<'_>, k: usize) -> bool {
     }
 }
 
-/// Reasoning that stands as an item of its own.
-/// Whether item `index` stays where the items around it are replaced: it sets what the model can do, or is the reasoning
-/// of a turn that called for that (R4).
-pub fn is_kept(conversation: &Conversation<'_>, index: usize) -> bool {
-    let Some((item, behind)) = conversation.items.get(index..).and_then(<[_]>::split_first) else { return false };
+/// Whether item `index` stays where the first `upto` items are replaced: it sets what the model can do, or is the
+/// reasoning of an answer that called for that among them (R4).
+pub fn is_kept(conversation: &Conversation<'_>, index: usize, upto: usize) -> bool {
+    let upto = upto.min(conversation.items.len());
+    let Some((item, behind)) = conversation.items.get(index..upto).and_then(<[_]>::split_first) else { return false };
     let kept = |item: &Item| item.facts.standing == Standing::Kept;
-    let mut turn = behind.iter().take_while(|item| item.facts.role == Role::Assistant);
-    kept(item) || is_reasoning(&item.facts) && turn.any(|item| kept(item) && !item.facts.calls.is_empty())
+    kept(item) || is_reasoning(&item.facts) && answer_of(conversation, behind).any(kept)
 }
 
+/// The calls among the items behind reasoning that are of the same answer, or may be.
+fn answer_of<'c>(conversation: &'c Conversation<'_>, behind: &'c [Item]) -> impl Iterator<Item = &'c Item> {
+    let of_it = behind.iter().scan(Answer::Reasoned(0), |answer, item| {
+        // What the model made and is not of this answer begins another.
+        let is_another = item.facts.role == Role::Assistant && !answer.goes_on(item);
+        *answer = answer.after(conversation, item);
+        (!is_another && !matches!(answer, Answer::Unreasoned)).then_some(item)
+    });
+    of_it.filter(|item| item.facts.role == Role::Assistant && !item.facts.calls.is_empty())
+}
+
+/// Reasoning that stands as an item of its own.
 fn is_reasoning(facts: &Facts) -> bool {
     let mut kinds = facts.slots.iter().map(|slot| slot.kind);
     facts.role == Role::Assistant

@@ -77,7 +77,7 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
     let upto = checkpoint.and_then(|checkpoint| checkpoint.head.as_ref()).map_or(0, |head| head.upto);
     let left_out = checkpoint.map_or(0..0, |checkpoint| binding::left_out(situation.conversation, checkpoint));
     let count = |(index, item): (usize, &Item)| match index {
-        _ if index < upto && !cuts::is_kept(situation.conversation, index) => 0,
+        _ if index < upto && !cuts::is_kept(situation.conversation, index, upto) => 0,
         _ => {
             let eviction = situation.known.evictions.get(&item.chain).map(|row| &**row);
             let edited = checkpoint.is_some_and(|checkpoint| !edits_of(checkpoint, index).is_empty());
@@ -90,6 +90,12 @@ pub fn per_item(situation: &Situation, checkpoint: Option<&Checkpoint>) -> Vec<u
     };
     let counts = situation.conversation.items.iter().enumerate().map(count);
     counts.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect()
+}
+
+/// Tokens of those of the first `upto` items that no head stands for; `items` are the tokens of all.
+pub fn kept(conversation: &Conversation, items: &[u32], upto: usize) -> u64 {
+    let kept = items.iter().enumerate().take(upto).filter(|(index, _)| cuts::is_kept(conversation, *index, upto));
+    kept.map(|(_, tokens)| u64::from(*tokens)).sum()
 }
 
 /// The replacements in force for item `index`, by slot: a checkpoint's edits, and an eviction's where

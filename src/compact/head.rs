@@ -38,10 +38,11 @@ fn bounded(situation: &Situation, (most, percent): (u64, u64)) -> u64 {
     situation.budget.window.map_or(most, |window| most.min(window.input * percent / 100))
 }
 
-/// Tokens (uncalibrated) that the head of the first `cut` items is expected to need.
+/// Tokens (uncalibrated) that the head of the first `cut` items is expected to need, and those of them that stay
+/// before it; `items` are those of the request without it.
 pub fn expected(situation: &Situation, cut: usize, items: &[u32]) -> u64 {
     let typed = situation.conversation.items.iter().zip(items).take(cut);
-    head_of(situation, typed.map(typed_tokens).sum())
+    head_of(situation, typed.map(typed_tokens).sum()) + estimate::kept(situation.conversation, items, cut)
 }
 
 /// What an item may add to the ledger.
@@ -97,8 +98,14 @@ pub fn reaching(situation: &Situation, candidates: &[usize], items: &[u32], targ
     // Sums over the first items, so that each candidate costs a look.
     let tokens = sums(items.iter().map(|tokens| u64::from(*tokens)));
     let typed = sums(situation.conversation.items.iter().zip(items).map(typed_tokens));
+    let stays = |(index, tokens): (usize, &u32)| match cuts::is_kept(situation.conversation, index, items.len()) {
+        true => u64::from(*tokens),
+        false => 0,
+    };
+    let kept = sums(items.iter().enumerate().map(stays));
     let upto = |sums: &[u64], k: usize| sums.get(k).or(sums.last()).copied().unwrap_or(0);
-    let tail = |k: usize| upto(&tokens, items.len()) - upto(&tokens, k);
+    // With what stays before the head, whatever the cut.
+    let tail = |k: usize| upto(&tokens, items.len()) - upto(&tokens, k) + upto(&kept, k);
     let mut least = 0;
     let mut found = None;
     for _ in 0..TRIES {

@@ -94,7 +94,7 @@ fn goal_by(window: Option<Window>, sent: u64, output: Option<u64>) -> Goal {
 /// The rungs that need no model.
 pub fn start(situation: &Situation, goal: Goal) -> Step {
     let nothing = situation.conversation.items.is_empty() || situation.conversation.sight() == Sight::Partial;
-    if nothing || situation.calibrated(situation.overhead()) >= goal.limit {
+    if nothing || situation.calibrated(irreducible(situation)) >= goal.limit {
         return Step::Hopeless;
     }
     if binding::of(situation) == Binding::Live {
@@ -109,6 +109,12 @@ pub fn start(situation: &Situation, goal: Goal) -> Step {
         Some(cut) => Step::Summarize { cut },
         None => finish(situation, goal, None),
     }
+}
+
+/// Uncalibrated tokens of what stays whatever stands for the rest.
+fn irreducible(situation: &Situation) -> u64 {
+    let items = estimate::per_item(situation, situation.known.active.as_deref());
+    situation.overhead() + estimate::kept(situation.conversation, &items, items.len())
 }
 
 /// The rungs from the summary on. `summary` is the cut and what came of it; `None` where there is no cut.

@@ -113,7 +113,7 @@ fn place(conversation: &Conversation, checkpoint: &Checkpoint, (head, remembered
 
 /// The client's own bytes of those of the first `upto` items that no head stands for, each with its comma.
 fn kept(conversation: &Conversation, upto: usize) -> Vec<u8> {
-    let kept = (0..upto).filter(|index| is_kept(conversation, *index));
+    let kept = (0..upto).filter(|index| is_kept(conversation, *index, upto));
     kept.flat_map(|index| [conversation.raw(index), b","].concat()).collect()
 }
 

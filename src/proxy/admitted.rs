@@ -8,7 +8,7 @@ use super::overlay::Overlaid;
 use super::tenant::{self, Asker, Identity, Verified};
 use super::work::Work;
 use crate::compact::Evictions;
-use crate::wire::Conversation;
+use crate::wire::{Conversation, Digest};
 
 impl Compactor {
     /// The request with the rows that there are of it, and nothing planned. What an upstream has looked into it has also
@@ -18,6 +18,9 @@ impl Compactor {
         let body = self.decode(&mut incoming).await?;
         let identity = self.admitted(&incoming)?;
         let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
+        // Who was late before may be again, and then the client would see a refusal of what it did not write.
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        self.store.overlays_patiently(&identity.tenant, &chain).await;
         let mut overlaid = self.overlay(&incoming, &identity, &conversation).await;
         let Some((body, permit)) = overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) else {
             return self.replaced(&incoming, identity, overlaid, &conversation).await;
@@ -47,7 +50,10 @@ impl Compactor {
         overlaid: Option<Overlaid>,
         conversation: &Conversation<'_>,
     ) -> Option<Work> {
-        let (mut work, _) = self.begin(incoming, identity, conversation).await?;
+        let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
+        if work.known.incomplete {
+            work.known = self.store.known_patiently(&work.origin.tenant, &chain).await;
+        }
         if work.origin.strategies.observe {
             return None;
         }

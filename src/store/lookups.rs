@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::reader::Query;
 use super::writer::Job;
-use super::{FoundOverlays, ReadError, Store, Tenant, memory, sqlite};
+use super::{FoundOverlays, ReadError, Store, TEXT_BOUND, Tenant, memory, sqlite};
 use crate::compact::Known;
 use crate::wire::Digest;
 
@@ -15,10 +15,27 @@ use crate::wire::Digest;
 const LOOKUPS: usize = 5;
 const BETWEEN_LOOKUPS: Duration = Duration::from_millis(10);
 
+/// How long a look-up may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Its bound; nobody is asked who was late again and again.
+    Usual,
+    Long,
+}
+
 impl Store {
     /// What is stored of a conversation, by its chain digests in order. Asks the database only for
     /// what memory has no answer to; what cannot be read in time is absent this once, and the answer incomplete.
     pub async fn known(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
+        self.known_within(Wait::Usual, tenant, chain).await
+    }
+
+    /// The same where going on without has failed: worth a longer wait, [`TEXT_BOUND`].
+    pub async fn known_patiently(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
+        self.known_within(Wait::Long, tenant, chain).await
+    }
+
+    async fn known_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> Known {
         let found = || self.shared.memory().known(tenant, chain, Instant::now());
         let mut known = found();
         if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file().await {
@@ -29,7 +46,8 @@ impl Store {
             Ok(known) => return known,
             Err(missing) => missing,
         };
-        match self.load(tenant, missing.digests.clone()).await {
+        let query = |reply| Query::Rows { tenant: *tenant, digests: missing.digests.clone(), reply };
+        match self.look_up(wait, query).await {
             Some(loaded) => self.shared.memory().known_with(tenant, chain, (&missing, loaded)),
             None => Known { incomplete: true, ..self.shared.memory().known_alone(tenant, chain) },
         }
@@ -57,19 +75,26 @@ impl Store {
         }
     }
 
-    async fn load(&self, tenant: &Tenant, digests: Vec<Digest>) -> Option<memory::Loaded> {
-        self.look_up(|reply| Query::Rows { tenant: *tenant, digests: digests.clone(), reply }).await
-    }
-
     /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this
     /// once, and the answer incomplete.
     pub async fn overlays(&self, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
+        self.overlays_within(Wait::Usual, tenant, chain).await
+    }
+
+    /// The same where going on without has failed. What was found is remembered.
+    pub async fn overlays_patiently(&self, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
+        self.overlays_within(Wait::Long, tenant, chain).await
+    }
+
+    async fn overlays_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
         let (rows, missing) = self.shared.memory().overlays(tenant, chain);
         if missing.is_empty() || self.shared.path.is_none() {
             return FoundOverlays { rows, incomplete: false };
         }
         let query = |reply| Query::Overlays { tenant: *tenant, digests: missing.clone(), reply };
-        let Some(loaded) = self.look_up(query).await else { return FoundOverlays { rows, incomplete: true } };
+        let Some(loaded) = self.look_up(wait, query).await else {
+            return FoundOverlays { rows, incomplete: true };
+        };
         let mut memory = self.shared.memory();
         memory.adopt_overlays(tenant, &missing, loaded);
         FoundOverlays { rows: memory.overlays(tenant, chain).0, incomplete: false }
@@ -77,10 +102,16 @@ impl Store {
 
     /// Asks the database within the bound of a look-up, and anew where it was hindered for a moment: another connection
     /// was in the way, or what lies at the path was just being opened.
-    async fn look_up<T>(&self, query: impl Fn(oneshot::Sender<Result<T, ReadError>>) -> Query) -> Option<T> {
+    async fn look_up<T>(
+        &self,
+        wait: Wait,
+        query: impl Fn(oneshot::Sender<Result<T, ReadError>>) -> Query,
+    ) -> Option<T> {
+        let usual = self.shared.limits.lookup_bound;
+        let bound = if wait == Wait::Long { usual.max(TEXT_BOUND) } else { usual };
         let asked = async {
             for _ in 0..LOOKUPS {
-                if self.shared.is_unreadable() {
+                if wait == Wait::Usual && self.shared.is_unreadable() {
                     return None;
                 }
                 let (reply, answer) = oneshot::channel();
@@ -92,7 +123,7 @@ impl Store {
             }
             None
         };
-        match timeout(self.shared.limits.lookup_bound, asked).await {
+        match timeout(bound, asked).await {
             Ok(found) => {
                 if found.is_some() {
                     self.shared.found_in_time();

@@ -58,6 +58,11 @@ impl Dialect {
         self == Self::Messages
     }
 
+    /// Whether an answer may be several items, with what others said between them.
+    pub fn parts_answers(self) -> bool {
+        self == Self::Responses
+    }
+
     /// The member that holds the conversation.
     pub fn array(self) -> &'static str {
         match self {

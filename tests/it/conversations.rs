@@ -15,20 +15,18 @@ use document::Document;
 use form::Form;
 use walk::{Report, walk};
 
-/// Turns of a conversation that are walked at most; longer ones are sampled.
-const MOST_TURNS: usize = 40;
-
 /// `least`: how many there must be.
-async fn walk_all(documents: Vec<Document>, least: usize) {
+async fn walk_all(mut documents: Vec<Document>, least: usize) {
     assert!(documents.len() >= least, "only {} conversations", documents.len());
     let mut walks = tokio::task::JoinSet::new();
     let mut reports = Vec::new();
+    // The longest takes as long as many others: it begins.
+    documents.sort_by_key(|document| std::cmp::Reverse(document.messages.len()));
     for document in documents {
         while walks.len() >= 3 {
             reports.extend(walks.join_next().await.map(Result::unwrap));
         }
-        let every = document.turns().len().div_ceil(MOST_TURNS);
-        walks.spawn(async move { walk(&document, every).await });
+        walks.spawn(async move { walk(&document).await });
     }
     reports.extend(walks.join_all().await);
     summarize(reports);
@@ -45,6 +43,17 @@ fn summarize(mut reports: Vec<Report>) {
             faults.len()
         );
     }
+    let all = |count: fn(&Report) -> usize| reports.iter().map(count).sum::<usize>();
+    println!(
+        "{} conversations, {} turns, {} activations, {} summaries, {} overflows, {} recovered, {} faults",
+        reports.len(),
+        all(|report| report.turns),
+        all(|report| report.activations),
+        all(|report| report.summaries),
+        all(|report| report.overflows),
+        all(|report| report.recoveries),
+        all(|report| report.faults.len())
+    );
     let faults: Vec<&String> = reports.iter().flat_map(|report| &report.faults).collect();
     assert!(faults.is_empty(), "{} faults:\n{faults:#?}", faults.len());
     assert!(reports.iter().any(|report| report.raw > report.window));

@@ -34,6 +34,7 @@ mod messages;
 mod needle;
 mod observed;
 mod outcomes;
+mod output_floor;
 mod overflow_corpus;
 mod paths;
 mod reader;

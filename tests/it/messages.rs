@@ -3,6 +3,7 @@
 mod agents;
 mod binding;
 mod counts;
+mod late;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

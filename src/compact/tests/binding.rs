@@ -10,7 +10,9 @@ use super::super::rows::{Change, Head, Level, Replacement};
 use super::{Checkpoint, leaves_none};
 use crate::compact::budget::Window;
 use crate::compact::model::strategies;
-use crate::compact::model::world::{Provider, Tells, Turn, World};
+use crate::compact::model::terms::{Provider, Tells};
+use crate::compact::model::turn::Turn;
+use crate::compact::model::world::World;
 use crate::wire::Dialect;
 use crate::wire::memo::Memo;
 

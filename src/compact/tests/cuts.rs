@@ -183,6 +183,68 @@ fn an_id_used_for_everything_is_paired_in_one_pass() {
     assert_eq!(answered, [(2, 0), (2, 1), (2, 2)]);
 }
 
+/// A body of items of OpenAI Responses: `r`easoning, `c`alls with their `o`utputs, `s`earches for tools with what they
+/// `f`ound, the `m`odel's and the `u`ser's words.
+fn body_of_items(letters: &str) -> String {
+    let mut calls = 0;
+    let items: Vec<serde_json::Value> = letters
+        .chars()
+        .map(|letter| match letter {
+            'r' => serde_json::json!({ "type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e" }),
+            'c' => {
+                calls += 1;
+                serde_json::json!({ "type": "function_call", "call_id": format!("c{calls}"), "name": "f", "arguments": "{}" })
+            }
+            'o' => serde_json::json!({ "type": "function_call_output", "call_id": format!("c{calls}"), "output": "x" }),
+            's' => serde_json::json!({ "type": "tool_search_call", "call_id": "s", "arguments": {} }),
+            'f' => serde_json::json!({ "type": "tool_search_output", "call_id": "s", "tools": [] }),
+            'm' => serde_json::json!({ "role": "assistant", "content": "I see." }),
+            _ => serde_json::json!({ "role": "user", "content": "Go on." }),
+        })
+        .collect();
+    serde_json::json!({ "model": "m", "input": items }).to_string()
+}
+
+fn items(body: &str) -> Conversation<'_> {
+    let memo = crate::wire::memo::Memo::new(0);
+    crate::wire::read(crate::wire::Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap()
+}
+
+fn groups_of_items(letters: &str) -> Vec<Range<usize>> {
+    groups(&items(&body_of_items(letters)))
+}
+
+/// R4: a client may answer parallel calls one by one.
+#[test]
+fn a_call_behind_an_output_may_be_of_the_answer_before_it() {
+    assert_eq!(groups_of_items("urcocom"), [0..1, 1..6, 6..7]);
+    assert_eq!(groups_of_items("urmcoco"), [0..1, 1..7]);
+    assert_eq!(groups_of_items("ucoco"), [0..1, 1..3, 3..5], "where nothing was reasoned nothing is missed");
+    assert_eq!(groups_of_items("urcorcorco"), [0..1, 1..4, 4..7, 7..10], "reasoning begins an answer");
+    assert_eq!(groups_of_items("urcomcoco"), [0..1, 1..4, 4..5, 5..7, 7..9], "so do words behind an output");
+    assert_eq!(groups_of_items("urcouco"), [0..1, 1..4, 4..5, 5..7], "and the user's");
+}
+
+/// What came behind the replaced items does not decide what stays of them: it was not there at first (L4).
+#[test]
+fn reasoning_stays_with_the_search_that_was_of_its_answer() {
+    let body = body_of_items("urcosf");
+    let kept = |upto: usize| (0..upto).filter(|index| is_kept(&items(&body), *index, upto)).collect::<Vec<_>>();
+    assert_eq!(kept(6), [1, 4, 5]);
+    assert_eq!(kept(4), Vec::<usize>::new());
+    let body = body_of_items("urcorsf");
+    let kept = (0..7).filter(|index| is_kept(&items(&body), *index, 7)).collect::<Vec<_>>();
+    assert_eq!(kept, [4, 5, 6], "other reasoning is of another answer");
+}
+
+/// An endless loop of calls behind one thought can be cut: no answer has so many (C8).
+#[test]
+fn no_answer_has_more_calls_than_the_api_takes() {
+    let long = format!("ur{}", "co".repeat(MOST_CALLS + 2));
+    let first = 2 + 2 * MOST_CALLS;
+    assert_eq!(groups_of_items(&long), [0..1, 1..first, first..first + 2, first + 2..first + 4]);
+}
+
 #[test]
 fn answers_that_follow_each_other_are_one_in_messages() {
     let said = |role: &str, content: serde_json::Value| serde_json::json!({ "role": role, "content": content });

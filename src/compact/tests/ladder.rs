@@ -66,18 +66,21 @@ fn refused_again_and_again_recovery_goes_deeper_and_ends() {
     assert_eq!(sent.iter().collect::<std::collections::HashSet<_>>().len(), sent.len(), "the same bytes again");
 }
 
+/// The items of which texts are shortened where nothing else helps.
+fn shortened_for(chat: &Chat, goal: Goal) -> Vec<usize> {
+    with(chat, &Known::default(), |situation| {
+        let rung = shortened(situation, untouched(situation).unwrap(), goal).unwrap();
+        rung.checkpoint.edits.iter().map(|(item, _)| *item).collect()
+    })
+}
+
 #[test]
 fn results_are_shortened_first_and_short_words_of_the_user_never() {
     let mut messages = vec![user("Fix the build."), user(&words(1, 2_500)), says("ok"), user(&words(2, 380))];
     messages.extend(exchange("c1", "bash", &words(3, 9_000)));
     messages.extend([says("done"), user(&words(4, 2_500)), says("hm"), user("Go on.")]);
     let chat = Chat::new(&messages);
-    let edited = |target: u64, limit: u64| -> Vec<usize> {
-        with(&chat, &Known::default(), |situation| {
-            let rung = shortened(situation, untouched(situation).unwrap(), Goal { target, limit }).unwrap();
-            rung.checkpoint.edits.iter().map(|(item, _)| *item).collect()
-        })
-    };
+    let edited = |target: u64, limit: u64| shortened_for(&chat, Goal { target, limit });
     let all = with(&chat, &Known::default(), |situation| situation.load().tokens);
     // The result alone brings it below the limit: the target is not worth a user's words.
     assert_eq!(edited(all / 10, all * 9 / 10), [5]);
@@ -110,12 +113,7 @@ fn what_the_model_looked_up_is_shortened_last_and_only_as_far_as_it_must_be() {
     messages.extend(exchange("c3", "compactproxy_memory_get", &words(5, 2_000)));
     messages.extend(exchange("c4", "bash", &words(6, 3_000)));
     let chat = Chat::new(&messages);
-    let edited = |target: u64, limit: u64| -> Vec<usize> {
-        with(&chat, &Known::default(), |situation| {
-            let rung = shortened(situation, untouched(situation).unwrap(), Goal { target, limit }).unwrap();
-            rung.checkpoint.edits.iter().map(|(item, _)| *item).collect()
-        })
-    };
+    let edited = |target: u64, limit: u64| shortened_for(&chat, Goal { target, limit });
     let all = with(&chat, &Known::default(), |situation| situation.load().tokens);
     let (first, second, third, shell) = (5, 7, 9, 11);
     assert_eq!(edited(1, all - 100), [shell], "never for the target alone");

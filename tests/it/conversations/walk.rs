@@ -1,7 +1,7 @@
 //! One conversation turn by turn, and what is to be said of it.
 
 use bytes::Bytes;
-use compactproxy::demo::request::kind;
+use compactproxy::demo::request::{kind, role};
 use memchr::memmem;
 use serde_json::Value;
 
@@ -46,12 +46,12 @@ fn window_for(document: &Document, whole: u64) -> u64 {
     (whole / 5).clamp(2_500, 16_384).max(fixed * 8 / 5 + 1_200) + document.form.output()
 }
 
-/// Sends every `every`th turn, restarts the proxy half-way, and checks what came to the provider.
-pub async fn walk(document: &Document, every: usize) -> Report {
+/// Sends every turn, restarts the proxy half-way, and checks what came to the provider.
+pub async fn walk(document: &Document) -> Report {
     let raw = document.tokens(document.messages.len());
     let mut stage = Stage::new(window_for(document, raw)).await.speaking(document.form);
     let mut report = Report { name: document.name.clone(), window: stage.window, raw, ..Report::default() };
-    let turns: Vec<usize> = document.turns().into_iter().step_by(every).collect();
+    let turns = document.turns();
     let mut earlier = None;
     for (turn, count) in turns.iter().enumerate() {
         if turn == turns.len() / 2 {
@@ -140,9 +140,6 @@ fn reached(report: &mut Report, turn: usize, stage: &Stage, (answered, sent): (&
     // Recovery goes by the window that the error tells, not by the trigger.
     let target = stage.budget().target().unwrap();
     let target = if answered.did("recovered") { target.max(stage.window / 2) } else { target };
-    // What has to stay before the head, however much it is, at three bytes a token.
-    let stays = sent.head().map_or(0, |head| sent.messages[..head].iter().map(String::len).sum::<usize>() / 3);
-    let target = target + stays as u64;
     if after >= before {
         report.fault(turn, format!("{before} became {after}"));
     }
@@ -160,7 +157,15 @@ fn turns(form: Form, items: &[String]) -> usize {
     let by_model: Vec<bool> = items.iter().map(|item| form.by_model(&parsed(item))).collect();
     // What nobody knows stays with both its neighbours (P9): it parts no turns.
     let unknown = |k: usize| kind(&parsed(&items[k])).ends_with("_note");
-    let goes_on = |k: usize| form != Form::Chat && k > 0 && (by_model[k - 1] || unknown(k - 1));
+    // A call behind an output may be of the same answer, up to other reasoning (R4).
+    let called = |k: usize| {
+        let item = parsed(&items[k]);
+        by_model[k] && role(&item) != "assistant" && kind(&item) != "reasoning" || kind(&item).ends_with("_output")
+    };
+    let reasoned =
+        |k: usize| (0..k).rev().find(|k| !called(*k)).is_some_and(|k| kind(&parsed(&items[k])) == "reasoning");
+    let goes_on =
+        |k: usize| form != Form::Chat && k > 0 && (by_model[k - 1] || unknown(k - 1) || called(k) && reasoned(k));
     (0..items.len()).filter(|k| by_model[*k] && !goes_on(*k)).count()
 }
 

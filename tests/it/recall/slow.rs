@@ -7,6 +7,7 @@ use compactproxy::store::{Limits, Rewrite, Store};
 use serde_json::json;
 
 use crate::support::chat::{attempts, over, parsed, words};
+use crate::support::proxy::open_with;
 use crate::support::recall::EVICTION;
 use crate::support::wire::patiently;
 
@@ -16,18 +17,9 @@ use super::*;
 const FEW_OVERLAYS: usize = 9_000;
 
 /// What is not in memory is never there in time.
-fn forgetful(url: String) -> std::sync::Arc<Store> {
-    let limits = Limits {
-        overlay_cache_bytes: FEW_OVERLAYS,
-        lookup_bound: Duration::ZERO,
-        commit_bound: Duration::from_secs(30),
-        ..Limits::default()
-    };
-    let opening = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Store::serve(&url, limits)).unwrap()
-    });
-    opening.join().unwrap()
+fn forgetful(url: &str) -> std::sync::Arc<Store> {
+    let limits = Limits { overlay_cache_bytes: FEW_OVERLAYS, lookup_bound: Duration::ZERO, ..Limits::default() };
+    open_with(url, limits)
 }
 
 async fn all_is_known(store: &Store) {
@@ -48,7 +40,7 @@ async fn nothing_new_is_planned_where_it_is_not_known_what_was_added_before() {
     let provider = Provider::start(scripted(steps.collect())).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("state.db").display());
-    let store = forgetful(url);
+    let store = forgetful(&url);
     all_is_known(&store).await;
     let proxy = over(parsed(&provider.base_url(), &sections("")), store, |_| {});
     let body = cell.asked("slow");

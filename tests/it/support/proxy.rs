@@ -128,6 +128,11 @@ pub fn open_impatient(url: &str) -> Arc<Store> {
     open_within(url, Limits { lookup_bound: STORE_BOUND, ..Limits::default() })
 }
 
+/// The same within other limits, commits taking as long as they take.
+pub fn open_with(url: &str, limits: Limits) -> Arc<Store> {
+    open_within(url, Limits { commit_bound: STORE_BOUND, ..limits })
+}
+
 fn open_within(url: &str, limits: Limits) -> Arc<Store> {
     let url = url.to_owned();
     let opening = std::thread::spawn(move || {

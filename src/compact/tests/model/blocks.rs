@@ -229,6 +229,7 @@ fn result(id: &str, n: usize, spec: &CallSpec) -> String {
             text(n + 5, 200),
             text(n + 3, spec.result.chars)
         ),
+        4 if spec.result.chars < 60 => r#""""#.to_owned(),
         _ => quoted(&prose(n + 3, spec.result.chars)),
     };
     format!(r#"{{"tool_use_id":"{id}","type":"tool_result","content": {content},"is_error":false}}"#)

@@ -5,6 +5,10 @@ use std::fmt::Write;
 use super::history::{Agent, CUSTOM, Message, TOOLS, arguments, base64, prose, quoted};
 use super::steps::CallSpec;
 
+/// Forms of arguments whose message says what the model thought (D6), or holds it sealed (D10).
+const REASONED: usize = 11;
+const SIGNED: usize = 10;
+
 impl Agent {
     /// What a user says beside a picture, a recording or a file.
     pub fn picture_message(n: usize, text: &str) -> String {
@@ -26,22 +30,31 @@ impl Agent {
         {
             return self.function(spec);
         }
+        let thought = specs[0].arguments.form;
         let (mut calls, mut results) = (Vec::new(), Vec::new());
         for (k, spec) in specs.iter().enumerate() {
             let n = self.next();
             let id = if spec.reused { format!("c0000000{k}") } else { format!("c{n:08}") };
-            calls.push(written_call(&id, n, spec));
+            let call = written_call(&id, n, spec);
+            calls.push(if thought == SIGNED { signed(&call, n) } else { call });
             let content = match spec.result.form % 4 {
                 0 => {
                     let half = spec.result.chars / 2;
                     let parts = [prose(n, half), prose(n + 7, half)].map(|text| quoted(&text));
                     format!(r#"[{{"type":"text","text":{}}},{{"type":"text","text":{}}}]"#, parts[0], parts[1])
                 }
+                // Tools do print nothing.
+                1 if spec.result.chars < 60 => r#""""#.to_owned(),
                 _ => quoted(&prose(n + 3, spec.result.chars)),
             };
             results.push(format!(r#"{{"role":"tool","tool_call_id":"{id}","content":{content}}}"#));
         }
-        self.push(format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, calls.join(", ")));
+        let reasoning = match thought {
+            REASONED => format!(r#""reasoning_content":{},"#, quoted(&prose(self.next(), 150))),
+            _ => String::new(),
+        };
+        let calls = calls.join(", ");
+        self.push(format!(r#"{{"role":"assistant",{reasoning}"content":null,"tool_calls":[{calls}]}}"#));
         results.into_iter().for_each(|result| self.push(result));
     }
 
@@ -90,6 +103,12 @@ impl Agent {
         );
         body.into_bytes()
     }
+}
+
+/// With what the model thought (D10).
+fn signed(call: &str, n: usize) -> String {
+    let signature = "RW5jcnlwdGVk".repeat(n % 9 + 1);
+    call.replacen('{', &format!(r#"{{"extra_content":{{"google":{{"thought_signature":"{signature}"}}}},"#), 1)
 }
 
 fn written_call(id: &str, n: usize, spec: &CallSpec) -> String {

@@ -3,7 +3,9 @@
 use super::history::{Agent, Kind, Manner, Message};
 use super::laws::{read, remembered};
 use super::steps::{CallSpec, Shape, Step, Words};
-use super::world::{Provider, Tells, Turn, World};
+use super::terms::{Provider, Tells};
+use super::turn::Turn;
+use super::world::World;
 use super::{Window, strategies};
 use crate::compact::Known;
 use crate::compact::budget::Budget;
@@ -81,6 +83,35 @@ fn a_list_in_the_replaced_part_is_kept_though_a_later_one_was_known() {
         summarized = turn.known.active.as_ref().map_or(0, |active| active.summarized());
     });
     assert!((3..23).contains(&summarized), "{summarized}");
+}
+
+/// What stays before the head takes its room from the tail: the target is met, and so the next summary is far.
+#[test]
+fn the_tail_leaves_room_for_what_stays_before_the_head() {
+    let limit = 8_000;
+    let mut world = World::new(strategies(1 | 2 | 4), Window::new(Some(limit), None), Provider { limit, ..ENDLESS });
+    let mut agent = Agent::new(0, Kind::Items, Manner::default());
+    let of = |family, result: usize| {
+        let shape = |chars| Shape { form: 4, chars };
+        Step::Tools(vec![CallSpec { tool: 0, family, arguments: shape(20), result: shape(result), reused: false }])
+    };
+    let (mut activations, mut stays) = (Vec::new(), 0);
+    for n in 0..90 {
+        let step = if n % 4 == 0 && n < 12 { of(6, 300) } else { of(11, 700) };
+        let messages = agent.step(&step);
+        let turn = world.turn(agent.body(&messages, n));
+        assert!(turn.accepted && turn.recovery.is_none(), "turn {n}");
+        if turn.known.active != turn.before.active {
+            let target = turn.budget.target().unwrap();
+            assert!(turn.load.tokens <= target, "turn {n}: {} above {target}", turn.load.tokens);
+            activations.push(n);
+        }
+        let kept = messages.iter().filter(|message| message.json.contains("tool_search_output"));
+        stays = kept.map(|message| Tokens::default().count_text(&message.json)).sum();
+    }
+    assert!(stays > 300, "{stays}");
+    assert!(activations.len() > 2, "{activations:?}");
+    assert!(activations.windows(2).all(|pair| pair[1] - pair[0] >= 5), "{activations:?}");
 }
 
 #[test]

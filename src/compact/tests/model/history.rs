@@ -246,19 +246,28 @@ pub fn arguments(n: usize, spec: &CallSpec, text: &str) -> String {
     }
 }
 
+/// A text as JSON; some clients escape all that is not ASCII.
 pub fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+    let json = Value::from(text).to_string();
+    if !text.len().is_multiple_of(5) {
+        return json;
+    }
+    let escaped = |c: char| match c.is_ascii() {
+        true => c.to_string(),
+        false => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    };
+    json.chars().map(escaped).collect()
 }
 
 /// About `chars` characters of lines that differ from text to text.
 pub fn prose(seed: usize, chars: usize) -> String {
-    const WORDS: [&str; 12] =
-        ["let", "value", "= {\"a\":", "größe", "return", "fn main()", "// why", "tests", "\\n", "日本", "error:", "ok"];
+    const WORDS: &str = "let|value|= {\"a\":|größe|return|fn main()|// why|tests|\\n|日本|error:|ok|e\u{301}|🧵";
+    let words: Vec<&str> = WORDS.split('|').collect();
     let mut text = format!("text {seed}:");
     let (mut state, mut written) = (seed * 2_654_435_761 + 1, text.len());
     while written < chars {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let word = WORDS[(state >> 33) % WORDS.len()];
+        let word = words[(state >> 33) % words.len()];
         text.push(if (state >> 40).is_multiple_of(9) { '\n' } else { ' ' });
         text.push_str(word);
         written += word.len() + 1;

@@ -13,7 +13,8 @@ use crate::wire::{Conversation, Dialect, Role, Sight, SlotKind};
 
 use super::judge::is_novel;
 use super::laws::{json, read, replaced};
-use super::world::{Turn, World};
+use super::turn::Turn;
+use super::world::World;
 
 pub fn all(world: &World, turn: &Turn) {
     let (raw, out) = (read(&turn.raw), read(&turn.out));
@@ -121,7 +122,7 @@ pub fn spliced(turn: &Turn, raw: &Conversation, out: &Conversation) {
     };
     let own = out.items.len() + upto - n;
     let head = active.and_then(|active| active.head.as_ref());
-    let kept = (0..upto).filter(|index| is_kept(raw, *index)).count();
+    let kept = (0..upto).filter(|index| is_kept(raw, *index, upto)).count();
     for index in upto..n {
         let folded = head.is_some() && index == upto && own == kept;
         if replaced(turn, raw, index) && !thinking.contains(&index) && !media(index) && !folded {

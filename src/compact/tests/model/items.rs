@@ -11,6 +11,9 @@ use super::steps::CallSpec;
 /// The model of agents that speak Responses.
 pub const MODEL: &str = "demo-items";
 
+/// How the id ends of a call that is of the same answer as what precedes its neighbour's output.
+pub const SAME: &str = "_same";
+
 /// The dialect of a body of the model's.
 pub fn dialect(body: &[u8]) -> Dialect {
     let beginning = body.get(..40).unwrap_or(body);
@@ -66,20 +69,31 @@ impl Agent {
         ));
     }
 
-    /// Reasoning, words and calls made in parallel, then the outputs, each an item.
+    /// Reasoning, words and calls made in parallel, then the outputs, each an item; or each call with its output.
     pub fn tool_items(&mut self, specs: &[CallSpec]) {
         let runs = specs.first().map_or(0, |spec| spec.arguments.form % 3);
         (0..runs).for_each(|_| self.reasoning_item());
         if runs == 2 {
             self.message_item("I look.", "commentary");
         }
+        let one_by_one = specs.first().is_some_and(|spec| spec.result.form % 3 == 0);
         let mut outputs = Vec::new();
         for (k, spec) in specs.iter().enumerate() {
             let n = self.next();
             let id = if spec.reused { format!("c0000000{k}") } else { format!("c{n:08}") };
             let (call, output) = written_call(&id, n, spec);
-            self.push(call);
-            outputs.push(output);
+            match one_by_one {
+                true if k > 0 => {
+                    let own = format!(r#"_{n}","call_id""#);
+                    self.push(call.replacen(&own, &format!(r#"_{n}{SAME}","call_id""#), 1));
+                    self.push(output);
+                }
+                true => [call, output].into_iter().for_each(|item| self.push(item)),
+                false => {
+                    self.push(call);
+                    outputs.push(output);
+                }
+            }
         }
         outputs.into_iter().for_each(|output| self.push(output));
     }
@@ -210,7 +224,9 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
         // What it finds stays, whatever stands for the items around it.
         (_, 6) => {
             let rest = format!(r#""arguments":{{"query":{} }}"#, quoted(&prose(n, spec.arguments.chars % 90)));
-            let found = format!(r#"[{{"type":"function","name":"found_{n}","parameters":{{}} }}]"#);
+            let what = quoted(&prose(n + 3, spec.result.chars % 1_500));
+            let found =
+                format!(r#"[{{"type":"function","name":"found_{n}","description":{what},"parameters":{{}} }}]"#);
             let answer = format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#);
             (call("tool_search_call", "tsc", &rest), answer)
         }
@@ -245,6 +261,7 @@ fn said(n: usize, spec: &CallSpec) -> String {
             let picture = format!(r#"{{"type":"input_image","image_url":"data:image/png;base64,{}"}}"#, base64(n));
             format!("[{picture}, {}]", text(n + 3, spec.result.chars))
         }
+        2 if spec.result.chars < 60 => r#""""#.to_owned(),
         _ => quoted(&prose(n + 3, spec.result.chars)),
     }
 }

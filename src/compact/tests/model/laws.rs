@@ -19,7 +19,8 @@ use super::items::dialect;
 use super::judge::Judge;
 use super::states;
 use super::store::Store;
-use super::world::{Turn, World, written};
+use super::turn::Turn;
+use super::world::{World, written};
 
 /// L1, L5: what is not replaced is as the client wrote it; what is can be read back exactly.
 pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
@@ -35,7 +36,7 @@ pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
     let head = turn.known.active.as_deref().and_then(|active| active.head.as_ref());
     let upto = head.map_or(0, |head| head.upto);
     let own = out.items.len() + upto - raw.items.len();
-    let kept = (0..upto).filter(|i| is_kept(&raw, *i)).count();
+    let kept = (0..upto).filter(|i| is_kept(&raw, *i, upto)).count();
     assert!(own <= usize::from(head.is_some()) + kept, "{own} new messages, {kept} of them kept");
     for index in upto..raw.items.len() {
         let sent = out.raw(index + own - upto);
