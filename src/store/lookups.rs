@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::reader::Query;
 use super::writer::Job;
-use super::{FoundOverlays, ReadError, Store, TEXT_BOUND, Tenant, memory, sqlite};
+use super::{FoundOverlays, ReadError, Store, TEXT_BOUND, Tenant, sqlite};
 use crate::compact::Known;
 use crate::wire::Digest;
 

@@ -103,6 +103,9 @@ fn changed(strategies: &Strategies, rows: fn(&Situation) -> Known) -> Vec<usize>
     (0..before.len()).filter(|at| before[*at] != after[*at]).collect()
 }
 
+/// What it is called, what is on, how it comes into force, and which items it would touch.
+type Way<'s> = (&'s str, &'s Strategies, fn(&Situation) -> Known, &'s [usize]);
+
 #[test]
 fn no_strategy_and_no_recovery_touches_what_shows_a_pinned_state() {
     let conversation = talk().conversation();
@@ -118,7 +121,7 @@ fn no_strategy_and_no_recovery_touches_what_shows_a_pinned_state() {
         ..Strategies::default()
     };
     let [arguments, result] = BESIDE;
-    let ways: [(&str, &Strategies, fn(&Situation) -> Known, &[usize]); 5] = [
+    let ways: [Way<'_>; 5] = [
         ("evict", &evict, planned, &[result]),
         ("trim", &trim, planned, &[arguments]),
         ("prune", &prune, planned, &[result]),

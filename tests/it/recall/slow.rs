@@ -72,7 +72,7 @@ async fn nothing_new_is_planned_where_it_is_not_known_what_memory_said() {
     let cell = Cell { dialect: CHAT, stream: false };
     let provider = Provider::start(scripted(Vec::new())).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let store = forgetful(format!("sqlite://{}", folder.path().join("state.db").display()));
+    let store = forgetful(&format!("sqlite://{}", folder.path().join("state.db").display()));
     all_is_known(&store).await;
     let tenant = store.tenant(&[b"credential", b"up", b"", b"authorization", b"Bearer k"]);
     let content = format!("- Ana uses tabs.\n- {}", words(1, 500).replace('\n', " "));
