@@ -81,11 +81,10 @@ async fn removed_texts_are_read_back_whole_and_in_pages() {
     for (query, status) in [("?limit=x", 400), ("?unit=words", 400), ("?pattern=(", 400), ("?nonsense=1", 400)] {
         assert_eq!(read(first, query).await.status, status, "{query}");
     }
-    for id in ["00000000000000000000000000000000", "xyz", "", &first.to_uppercase(), &format!("{first}0")] {
-        if id != first {
-            assert_eq!(read(id, "").await.status, 404, "{id}");
-        }
+    for id in ["00000000000000000000000000000000", "xyz", "", &format!("{first}0")] {
+        assert_eq!(read(id, "").await.status, 404, "{id}");
     }
+    assert_eq!(read(&first.to_uppercase(), "").await.text(), lines, "as the tool takes it");
     let target = format!("/_compactproxy/evicted/{first}");
     let head = request(addr, Method::HEAD, &target).await;
     assert_eq!((head.status, head.body.len(), head.header("content-length")), (200, 0, &*lines.len().to_string()));

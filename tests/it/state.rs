@@ -119,7 +119,7 @@ async fn on_a_full_disk_known_rewrites_go_on_and_recovery_runs() {
     let provider = Provider::start(Settings::default()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     configure(folder.path(), &provider.base_url(), &format!("{EVICTION}[compaction]\n"));
-    let program = Program::with_full_disk(folder.path(), 1_024);
+    let program = Program::with_full_disk(folder.path(), 2_048);
     let mut random = Random(7);
     let mut conversation = |n: usize| {
         let mut body = history(&format!("full {n}"), 0, 0);
