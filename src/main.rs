@@ -4,14 +4,8 @@ use std::process::{Command, ExitCode};
 
 /// glibc's keeps for each thread what others have freed. Without huge pages, which would have an idle proxy take twice
 /// the memory.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// With glibc it takes the place of `malloc` itself, which the standard library calls: an allocation of common alignment
-/// then takes half the instructions, and the C libraries share the heap.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-use mimalloc as _;
 
 /// How long the allocator keeps freed memory before it gives it back, in milliseconds. In its own second the traffic of
 /// long bodies leaves some 20 MiB; a third of this, and the pages of each body of 1 MB would be fetched anew.

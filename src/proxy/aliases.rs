@@ -1,7 +1,6 @@
 //! Answers that their clients continue by id (Responses): a client knows an answer of several rounds by an id under which
 //! its provider has another, or has calls of the proxy's that still wait for their results. Where to continue it is kept
 //! under a digest of the client's id, for as long as what else is kept of the conversation.
-
 //!
 //! Such an id is followed whatever else may be done with a request: where strategies only observe, where its client
 //! bypasses them, and for a token that no answer has proved yet. The client's own words would be refused there for a call

@@ -73,7 +73,8 @@ impl Deref for Served {
 
 impl Served {
     pub fn of(proxy: Arc<Proxy>) -> Self {
-        Self { running: Some(server::start(proxy, Reports::default()).unwrap()), _state: None }
+        let reports = reports(&proxy);
+        Self { running: Some(server::start(proxy, reports).unwrap()), _state: None }
     }
 
     pub fn with_state(mut self, folder: TempDir) -> Self {
@@ -111,8 +112,8 @@ fn reports(proxy: &Arc<Proxy>) -> Reports {
 /// Serves `config` over a store that is kept elsewhere.
 pub fn serve(config: Config, store: Option<Arc<Store>>, state: Option<TempDir>) -> Served {
     let proxy = Proxy::new(config, store).unwrap();
-    let running = server::start(proxy, Reports::default()).unwrap();
-    Served { running: Some(running), _state: state }
+    let reports = reports(&proxy);
+    Served { running: Some(server::start(proxy, reports).unwrap()), _state: state }
 }
 
 /// How long tests wait for the store: a loaded machine is no failure.
