@@ -90,7 +90,7 @@ impl Work {
 
     /// Response headers that tell of the rewrite.
     pub fn notes(&self) -> Vec<(HeaderName, HeaderValue)> {
-        if self.pieces.is_none() || self.actions == Actions::default() {
+        if !self.is_rewritten() || self.actions == Actions::default() {
             return Vec::new();
         }
         let mut notes = Vec::new();

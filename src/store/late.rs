@@ -9,6 +9,9 @@ use super::commit::Packed;
 use crate::compact::TextId;
 use crate::wire::Digest;
 
+/// A batch that failed so often is not tried again: each time the database is opened anew.
+const MOST_TRIES: u32 = 5;
+
 /// Batches that wait to be written, the oldest first.
 pub(super) struct Late {
     batches: VecDeque<LateBatch>,
@@ -22,6 +25,8 @@ struct LateBatch {
     packed: Arc<Packed>,
     /// Its checkpoint was given up meanwhile.
     quarantined: bool,
+    /// How often it could not be written.
+    tries: u32,
 }
 
 impl Late {
@@ -36,7 +41,7 @@ impl Late {
     /// Takes a batch in; gives how many, of the oldest, had to go for it.
     pub(super) fn push(&mut self, tenant: Tenant, packed: Packed) -> usize {
         self.bytes += packed.bytes();
-        self.batches.push_back(LateBatch { tenant, packed: Arc::new(packed), quarantined: false });
+        self.batches.push_back(LateBatch { tenant, packed: Arc::new(packed), quarantined: false, tries: 0 });
         let before = self.batches.len();
         while self.bytes > self.limit && self.pop().is_some() {}
         before - self.batches.len()
@@ -54,6 +59,27 @@ impl Late {
             return None;
         }
         self.pop().filter(|batch| batch.quarantined).and_then(|batch| batch.packed.checkpoint())
+    }
+
+    /// Forgets all of them: the database that they were meant for is gone.
+    pub(super) fn clear(&mut self) {
+        self.batches.clear();
+        self.bytes = 0;
+    }
+
+    /// A batch could not be written: those behind it come first, and after some tries it is given up, which is `true`.
+    pub(super) fn failed(&mut self, packed: &Arc<Packed>) -> bool {
+        if !self.batches.front().is_some_and(|batch| Arc::ptr_eq(&batch.packed, packed)) {
+            return false;
+        }
+        let Some(mut batch) = self.pop() else { return false };
+        batch.tries += 1;
+        if batch.tries == MOST_TRIES {
+            return true;
+        }
+        self.bytes += batch.packed.bytes();
+        self.batches.push_back(batch);
+        false
     }
 
     fn pop(&mut self) -> Option<LateBatch> {

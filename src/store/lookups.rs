@@ -38,7 +38,7 @@ impl Store {
     async fn known_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> Known {
         let found = || self.shared.memory().known(tenant, chain, Instant::now());
         let mut known = found();
-        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file().await {
+        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file() {
             self.follow_file().await;
             known = found();
         }
@@ -53,18 +53,9 @@ impl Store {
         }
     }
 
-    /// Whether the database that was opened no longer lies at its path. The disk is asked on a thread where that delays
-    /// nobody else; if it does not answer in time, nothing has changed as far as is known.
-    async fn is_another_file(&self) -> bool {
-        let Some((path, open)) = self.shared.open_file() else { return false };
-        let looked = tokio::task::spawn_blocking(move || !sqlite::is_at(&path, open));
-        match timeout(self.shared.limits.lookup_bound, looked).await {
-            Ok(looked) => looked.unwrap_or(false),
-            Err(_) => {
-                self.shared.found_too_late();
-                false
-            }
-        }
+    /// Whether the database that was opened no longer lies at its path.
+    fn is_another_file(&self) -> bool {
+        self.shared.open_file().is_some_and(|(path, open)| !sqlite::is_at(&path, open))
     }
 
     /// What lies at the path is not what is open: with the texts in it, what points to them is to be forgotten.

@@ -17,6 +17,9 @@ use super::turn::{Answering, Message, Trail, Turn};
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
 const MOST_LANES: usize = 64;
 
+/// Requests that wait on one lane; with one more all of them pass as they are.
+const MOST_WAITING: usize = 16;
+
 /// One lane.
 #[derive(Default)]
 pub struct Lane {
@@ -69,7 +72,9 @@ impl Lane {
     pub fn wait(&mut self, ends: &mut Ends, raw: Vec<Bytes>, body: Bytes) {
         let mut permit = Permit::empty(&ends.shard.proxy.budget);
         let unread = matches!(&self.turn, Turn::Answering(Answering { unread: true, .. }));
-        let room = !unread && permit.grow(body.len() + raw.iter().map(Bytes::len).sum::<usize>());
+        let room = !unread
+            && self.waiting.len() < MOST_WAITING
+            && permit.grow(body.len() + raw.iter().map(Bytes::len).sum::<usize>());
         self.waiting.push_back(Waiting { raw, body, _permit: permit });
         if !room {
             self.overlap(ends);

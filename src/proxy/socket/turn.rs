@@ -126,7 +126,7 @@ impl Sent {
 }
 
 /// The events that end an answer.
-const LAST: [&str; 4] = ["response.completed", "response.incomplete", "response.failed", "error"];
+const LAST: [&str; 5] = ["response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"];
 /// Bytes of a message that passes unread in which its type stands.
 pub const HEAD_BYTES: usize = 64;
 

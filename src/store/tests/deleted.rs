@@ -83,28 +83,6 @@ async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
     assert_eq!((stored(&f).await, f.known(&turns).await.seen), ((1, 0), 0));
 }
 
-/// A disk may take its time. Whoever has rows waits for it without holding others up, whoever has none does not wait.
-#[test]
-fn the_file_is_looked_at_where_it_delays_nobody() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
-    runtime.block_on(async {
-        let f = Fixture::new().await;
-        let (turns, other) = (chain("a", 4), chain("b", 2));
-        f.commit(evicting(&turns, "x")).await.unwrap();
-        for chain in [&turns, &other] {
-            f.known(chain).await;
-        }
-        let (answers, waits) = std::sync::mpsc::channel::<()>();
-        let disk = tokio::task::spawn_blocking(move || waits.recv().is_err());
-        let mut known = Box::pin(f.known(&turns));
-        assert_eq!((&mut known).now_or_never(), None);
-        assert_eq!(f.known(&other).now_or_never(), Some(Known::default()));
-        drop(answers);
-        assert!(disk.await.unwrap());
-        assert_eq!(known.await.evictions.len(), 1);
-    });
-}
-
 /// Logs beside a file that is new are those of another that is gone.
 #[tokio::test]
 async fn logs_of_a_deleted_file_are_not_taken_for_the_new_ones() {

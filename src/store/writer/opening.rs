@@ -91,6 +91,7 @@ impl Writer {
         tracing::warn!(file = ?path, "the state file or its log was deleted or replaced: opening it anew");
         if !there.is_some_and(|there| there.is_same_database(open)) {
             self.shared.memory().forget_stored();
+            self.shared.late().clear();
             // With the rows that are gone these histories went out, not whole.
             self.notes.retain(|note| !matches!(note, Note::Forwarded { .. }));
             self.changes = -1;

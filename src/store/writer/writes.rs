@@ -66,6 +66,9 @@ impl Writer {
             }
             Err(CommitError::Slow) => Due::Nothing,
             Err(CommitError::Failed) => {
+                if self.shared.late().failed(&packed) {
+                    tracing::warn!("a batch that could not be written is kept in memory alone");
+                }
                 self.late_again = Instant::now() + LATE_RETRY;
                 Due::Nothing
             }

@@ -73,6 +73,24 @@ async fn the_second_request_of_a_lane_waits_for_the_first_ones_answer_and_is_com
 }
 
 #[tokio::test]
+async fn every_end_of_an_answer_lets_the_next_request_go() {
+    for end in ["completed", "incomplete", "failed", "cancelled"] {
+        let mut ends = ends(SECTIONS).await;
+        for n in 1..3 {
+            ends.ask(&large(None, n)).await;
+        }
+        assert!(ends.asked().await.contains("call_1"));
+        ends.pass(&[
+            json!({"type": "response.created", "response": {"id": "r"}}),
+            json!({"type": "response.output_text.delta", "delta": "x"}),
+            json!({"type": format!("response.{end}"), "response": {"id": "r", "output": []}}),
+        ])
+        .await;
+        assert!(ends.asked().await.contains("call_2"), "{end}");
+    }
+}
+
+#[tokio::test]
 async fn lanes_go_on_side_by_side_and_each_recovers_from_its_own_overflow() {
     let mut ends = ends(SECTIONS).await;
     let mut first = Vec::new();
