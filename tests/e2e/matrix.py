@@ -281,12 +281,9 @@ def grown(seen):
         for item, again in zip(before, after + [None] * len(before)):
             assert again and same_item(item, again), f"{item}\n{again}"
     last = seen.parsed[-1][array]
-    hidden = turn.hidden
-    if seen.dialect.name == "chat" and turn.hidden_in_chat is not None:
-        hidden = turn.hidden_in_chat
     names = seen.dialect.names(last)
-    same("hidden calls", len(names) - names.count(TOOL), hidden)
-    same("what they found", NEEDLE in seen.bodies[-1], hidden > 0)
+    same("hidden calls", len(names) - names.count(TOOL), turn.hidden)
+    same("what they found", NEEDLE in seen.bodies[-1], turn.hidden > 0)
     if not turn.long:
         # The first of the calls is that of the removed text.
         same("the client's calls", names.count(TOOL), 1 + len(turn.calls))

@@ -20,9 +20,8 @@ BROKEN, LIMITED = "out of order", "slow down"
 @dataclass
 class Turn:
     """`text`, `thoughts`, `calls` (their ids): what the client has in the end. `hidden`: how many of the proxy's calls
-    stand in the history later on; in Chat fewer, where there is no place for the last. `answers`: the upstream's calls,
-    from 0, that the answer is made of; all that the script has, where it does not say. Of a stream that begins anew the
-    first call's output counts as well."""
+    stand in the history later on. `answers`: the upstream's calls, from 0, that the answer is made of; all that the script
+    has, where it does not say. Of a stream that begins anew the first call's output counts as well."""
 
     name: str
     steps: object  # of the script; or by a dialect
@@ -30,7 +29,6 @@ class Turn:
     thoughts: str = ""
     calls: tuple = ()
     hidden: int = 0
-    hidden_in_chat: int = None
     then: tuple = ("Done.", "Done.")  # the texts of the turns behind it
     modes: tuple = (WHOLE, STREAMED)
     error: str = None  # what the client is told in place of an answer
@@ -133,7 +131,6 @@ TURNS = [
         [says(f"{n} ", own(n)) for n in range(MOST_ROUNDS)],
         "".join(f"{n} " for n in range(MOST_ROUNDS)),
         hidden=MOST_ROUNDS,
-        hidden_in_chat=MOST_ROUNDS - 1,
     ),
     Turn("rounds-end-silently", [says("", own(n), own(10 + n)) for n in range(MOST_ROUNDS)], hidden=2 * MOST_ROUNDS),
     Turn(
@@ -168,7 +165,6 @@ TURNS = [
         "Look. ",
         modes=(STREAMED,),
         hidden=1,
-        hidden_in_chat=0,
         answers=(0,),
     ),
     Turn("limited", then(says("", own(1)), lambda dialect: dialect.limited(LIMITED)), error=LIMITED),
@@ -179,7 +175,6 @@ TURNS = [
         "Look. ",
         modes=(STREAMED,),
         hidden=1,
-        hidden_in_chat=0,
         answers=(0,),
     ),
     Turn(
