@@ -126,7 +126,12 @@ impl Exchange<'_> {
             Looked::Unread(seen) if look == Look::Rewrite => {
                 return self.unread(&parts, &intake, (seen, record)).await;
             }
-            Looked::Unread(_) => return self.untouched(parts, (intake.original(), BodyHeaders::TakenIn)).await,
+            // It is not sent again: what it holds of the buffers is given back as it goes out.
+            Looked::Unread(_) => {
+                let body = intake.original();
+                drop(intake);
+                return self.untouched(parts, (body, BodyHeaders::TakenIn)).await;
+            }
             Looked::Continued(body, _permit) => {
                 let headers = BodyHeaders::Rewritten(body.len() as u64);
                 return self.untouched(parts, (intake.rewritten(vec![body]), headers)).await;

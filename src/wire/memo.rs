@@ -142,8 +142,8 @@ impl Memory<'_> {
         if ends.is_empty() {
             return;
         }
-        // The runs share the items, and their weight.
-        let weight = items.iter().map(Item::weight).sum::<usize>() / ends.len();
+        // The runs share the items; any one of them may be the last that holds them.
+        let weight = items.iter().map(Item::weight).sum::<usize>();
         let items: Arc<[Item]> = items.into();
         let mut walk = known.walk;
         for (count, len) in ends {

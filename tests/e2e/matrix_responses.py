@@ -4,6 +4,7 @@ import openai
 from matrix_chat import Chat, too_long
 from matrix_had import DESCRIPTION, Failed, Had, PARAMETERS, arguments
 from matrix_turns import TOOL
+from responses_session import as_sent
 
 TOOLS = [{"type": "function", "name": TOOL, "description": DESCRIPTION, "parameters": PARAMETERS, "strict": False}]
 
@@ -89,11 +90,3 @@ class Chained(Responses):
     def request(self, talk):
         body = {"model": talk.model, "input": talk.fresh, "tools": TOOLS}
         return body | ({"previous_response_id": talk.previous} if talk.previous else {})
-
-
-def as_sent(item):
-    item = item.model_dump(exclude_none=True)
-    item.pop("parsed_arguments", None)
-    for part in item.get("content") or []:
-        part.pop("parsed", None)
-    return item

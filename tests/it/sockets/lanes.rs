@@ -48,6 +48,16 @@ impl Ends {
         }
     }
 
+    /// A request that is out, and one that waits for its answer.
+    async fn one_waits(&mut self) -> String {
+        self.ask(&large(None, 1)).await;
+        assert!(self.asked().await.contains(EVICTED));
+        let waits = large(None, 2);
+        self.ask(&waits).await;
+        self.cancel().await;
+        waits.to_string()
+    }
+
     async fn cancel(&mut self) {
         let cancel = json!({"type": "response.cancel"});
         self.ask(&cancel).await;
@@ -161,17 +171,13 @@ async fn where_an_event_could_be_anybodys_nothing_waits_for_it() {
 #[tokio::test]
 async fn an_answer_that_passes_unread_is_not_waited_for() {
     let mut ends = ends(SECTIONS).await;
-    ends.ask(&large(None, 1)).await;
-    assert!(ends.asked().await.contains(EVICTED));
-    let waits = large(None, 2);
-    ends.ask(&waits).await;
-    ends.cancel().await;
+    let waits = ends.one_waits().await;
     let event = Message::text(format!(r#"{{"a":"{}"}}"#, "x".repeat(5 * 1024 * 1024)));
     let Ends { client, upstream, .. } = &mut ends;
     let (sent, got) = tokio::join!(upstream.send(event.clone()), patiently("it", client.next()));
     sent.unwrap();
     assert!(got.unwrap().unwrap() == event);
-    assert_eq!(ends.asked().await, waits.to_string());
+    assert_eq!(ends.asked().await, waits);
 }
 
 #[tokio::test]
@@ -196,13 +202,9 @@ async fn requests_for_which_there_is_no_room_do_not_wait() {
 #[tokio::test]
 async fn a_client_that_leaves_has_its_waiting_requests_sent() {
     let mut ends = ends(SECTIONS).await;
-    ends.ask(&large(None, 1)).await;
-    assert!(ends.asked().await.contains(EVICTED));
-    let waits = large(None, 2);
-    ends.ask(&waits).await;
-    ends.cancel().await;
+    let waits = ends.one_waits().await;
     let Ends { client, mut upstream, proxy: _proxy } = ends;
     drop(client);
     let next = patiently("the request", upstream.next()).await.unwrap().unwrap();
-    assert_eq!(text(next), waits.to_string());
+    assert_eq!(text(next), waits);
 }
