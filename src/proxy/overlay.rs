@@ -5,7 +5,7 @@
 //! again, also after a restart.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,6 @@ use crate::wire::{Conversation, Digest, Errand, hosted};
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
-/// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
-const MOST_REFUSED: usize = 1_024;
 /// Tools of known agents that read files, by name.
 const FILE_READERS: [&str; 7] = ["read_file", "Read", "read", "view", "readFile", "read_many_files", "ReadFile"];
 
@@ -99,30 +97,14 @@ pub struct Overlaid {
     pub bound: bool,
     /// Under which digest what the client will not see of the answer is kept.
     pub tip: Digest,
+    /// The client has no tools of its own.
+    pub alone: bool,
     /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
     pub permit: Vec<Arc<Permit>>,
     pub least: usize,
     /// The store could not say all of what was added before: nothing new may begin.
     pub incomplete: bool,
-}
-
-/// Conversations whose provider refused a body with the proxy's tools. Lost at a restart, which costs one more refusal.
-#[derive(Debug, Default)]
-pub struct Refused(Mutex<HashSet<(Tenant, Digest)>>);
-
-impl Refused {
-    fn note(&self, conversation: (Tenant, Digest)) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_REFUSED {
-            known.clear();
-        }
-        known.insert(conversation);
-    }
-
-    pub(super) fn has(&self, conversation: (Tenant, Digest)) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
-    }
 }
 
 impl Compactor {
@@ -158,15 +140,20 @@ impl Compactor {
         let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let permit = incoming.permit.clone();
-        let mut overlaid = Overlaid { tip: places.next()?, client, permit, least, incomplete, ..Overlaid::default() };
+        let (tip, alone) = (places.next()?, !conversation.has_tools());
+        let mut overlaid = Overlaid { tip, alone, client, permit, least, incomplete, ..Overlaid::default() };
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
         let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
         // Out of such an answer nothing could be taken.
-        let turn = turn && !hosted::is_framed(path);
+        let turn = turn && !hosted::is_framed(path) && !self.takes_no_tools(incoming, identity, conversation);
         if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
             self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
+        }
+        // A history with calls in it needs tools (P11).
+        if alone && overlaid.offered.is_none() {
+            edits.clear();
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         overlaid.body = self.laid_over(incoming, edits);
@@ -178,7 +165,7 @@ impl Compactor {
 
     /// How tools may come into this request. `None`: not at all.
     fn offers(conversation: &Conversation<'_>, strategies: &Strategies) -> Option<Offers> {
-        let settings = strategies.tools.as_ref().filter(|tools| tools.inject != Inject::Never)?;
+        let settings = strategies.tools.as_ref()?;
         let root = conversation.items.first()?.chain;
         if client_compaction::asks_for_it(conversation) {
             return None;
@@ -191,7 +178,7 @@ impl Compactor {
             Inject::Always => Offered::of(enabled.tools(), &declared),
         };
         let rounds = settings.max_rounds;
-        Some(Offers { inject: settings.inject, offered: Arc::new(offered?), declared, root, rounds })
+        Some(Offers { inject: settings.inject, offered: offered.map(Arc::new), declared, root, rounds })
     }
 
     /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
@@ -212,19 +199,20 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        if overlaid.incomplete || !may(&offers.offered) || self.store.health() != Health::Up {
+        let Some(offered) = offers.offered.filter(|offered| may(offered) && !overlaid.incomplete) else { return };
+        if self.store.health() != Health::Up {
             return;
         }
         overlaid.bound = is_signed(conversation);
         if overlaid.bound || offers.inject == Inject::Auto {
-            overlaid.candidate = Some(offers.offered);
+            overlaid.candidate = Some(offered);
             return;
         }
         if errand != Errand::Generate {
-            overlaid.offered = Some(offers.offered);
+            overlaid.offered = Some(offered);
             return;
         }
-        let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
+        let row = row(OverlayKind::Offer, offers.root, &*offered, overlaid.least);
         let batch = Batch { root: offers.root, overlays: row.into_iter().collect(), ..Batch::default() };
         if self.store.commit(&tenant, batch).await.is_ok() {
             let stored = self.store.overlays(&tenant, &[offers.root]).await;
@@ -309,7 +297,8 @@ impl Compactor {
 /// How tools may come into a request.
 struct Offers {
     inject: Inject,
-    offered: Arc<Offered>,
+    /// `None`: no new ones, but those that were offered before stay (L4).
+    offered: Option<Arc<Offered>>,
     declared: Vec<String>,
     root: Digest,
     /// Model calls of one answer at most.

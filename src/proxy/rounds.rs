@@ -33,13 +33,14 @@ use super::reply::{Fault, ReplyBody};
 use super::spliced::{Spliced, Tally, WAITING};
 use super::work::Work;
 use super::{Additions, Exchange, Shard};
-use crate::config::Strategies;
-use crate::store::Tenant;
+use crate::config::{Strategies, ToolScope};
+use crate::store::{Tenant, ToolUse};
 use crate::tools::definitions::Enabled;
 use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::sessions::View;
-use crate::wire::rounds::{Answer, Form, OwnResult};
-use crate::wire::{Dialect, Digest};
+use crate::tools::shown::Shown;
+use crate::wire::rounds::{Answer, Form, Own, OwnResult};
+use crate::wire::{Conversation, Dialect, Digest, Sight};
 
 /// An answer in the making.
 pub(super) struct Rounds {
@@ -127,9 +128,16 @@ impl Exchange<'_> {
         Encoding::of(held.answer.headers())?;
         let reading = self.shard.proxy.reading.as_ref()?;
         let (tenant, root) = (work.origin.tenant, work.origin.root);
+        let own = match overlaid.alone {
+            true => Own::alone(offered.names()),
+            false => offered.names().into(),
+        };
+        if let Some(compactor) = &self.shard.proxy.compactor {
+            compactor.told_of_tools(&work.origin, ToolUse::Taken);
+        }
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
         let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
-        let toolbox = toolbox.mirrored(work.origin.workspace.clone());
+        let toolbox = toolbox.mirrored(work.origin.workspace.clone()).to(shown(work));
         Some(Rounds {
             shard: Arc::clone(self.shard),
             index: self.index,
@@ -145,7 +153,7 @@ impl Exchange<'_> {
             most_rounds: settings.max_rounds,
             owner: (tenant, root),
             place: (overlaid.tip, overlaid.least),
-            answer: Answer::new(work.origin.dialect, form, offered.names()),
+            answer: Answer::with(work.origin.dialect, form, own),
             results: Vec::new(),
             recorder: None,
             demanding: false,
@@ -209,6 +217,22 @@ fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
     let view = view.map(|view| view.along(&chain));
     let (tenants, home, who) = (vec![origin.tenant], Some(origin.tenant), Who::Seen(origin.tenant));
     Some(Caller { tenants, home, who, agent: names.agent, view })
+}
+
+/// The removed texts of which the model may know, as far as its tools are this conversation's alone (L7). Where the
+/// provider holds a part of the history, nobody sees what that part names.
+fn shown(work: &Work) -> Shown {
+    let origin = &work.origin;
+    let scope = origin.strategies.tools.as_ref().map(|tools| tools.scope);
+    let in_sight = |conversation: Conversation<'_>| {
+        conversation.sight() == Sight::Whole && conversation.settled.is_empty() && conversation.superseded.is_empty()
+    };
+    if scope != Some(ToolScope::Session) || !origin.read().is_ok_and(in_sight) {
+        return Shown::Any;
+    }
+    let mut shown = Shown::default();
+    work.pieces.iter().flatten().for_each(|piece| shown.see(piece));
+    shown
 }
 
 /// The tools that there are for a request.
