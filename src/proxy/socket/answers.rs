@@ -13,7 +13,7 @@ use super::super::recovery::Recovery;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
-use super::turn::{Answering, HEAD_BYTES, Mended, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
@@ -91,6 +91,21 @@ impl Lane {
         }
     }
 
+    /// Sends what the look at a request has led to, and what came behind it.
+    pub(super) fn looked(&mut self, ends: &mut Ends, work: Seen) {
+        let Turn::Looking(Looking { raw, behind, .. }) = std::mem::replace(&mut self.turn, Turn::Passing) else {
+            return;
+        };
+        match work {
+            Some(work) => self.send(ends, Sent::new(raw, work, Attempt::First, Vec::new())),
+            None => {
+                ends.send_upstream(raw);
+                self.turn = Turn::Answering(Answering::one(None));
+            }
+        }
+        ends.send_upstream(behind);
+    }
+
     /// Sends the body that a request has now, and holds its answer back.
     pub(super) fn send(&mut self, ends: &mut Ends, sent: Sent) {
         ends.send(&sent);
@@ -129,9 +144,13 @@ impl Lane {
         ends.send_client(refusal);
     }
 
-    /// Holds nothing back any longer: what is out is taken for answered.
+    /// Holds nothing back any longer: what is looked at goes out as it is, and what is out is taken for answered.
     pub(super) fn let_pass(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
+            turn @ Turn::Looking(_) => {
+                self.turn = turn;
+                self.looked(ends, None);
+            }
             Turn::Holding(sent) => self.answered(ends, *sent),
             Turn::Mending { refusal, .. } => {
                 self.close(StatusCode::BAD_REQUEST.as_u16());
@@ -142,8 +161,8 @@ impl Lane {
     }
 
     /// Nobody is left for whom a shorter body could be made.
-    pub(super) fn give_up_mending(&mut self, ends: &mut Ends) {
-        if matches!(self.turn, Turn::Mending { .. }) {
+    pub(super) fn give_up_making(&mut self, ends: &mut Ends) {
+        if matches!(self.turn, Turn::Looking(_) | Turn::Mending { .. }) {
             self.let_pass(ends);
         }
     }
@@ -156,6 +175,7 @@ impl Lane {
                 Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
             Turn::Mending { refusal, .. } => ends.send_client(refusal),
+            turn @ Turn::Looking(_) => self.turn = turn,
             Turn::Answering(_) | Turn::Passing => {}
         }
     }

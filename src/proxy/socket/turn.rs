@@ -33,18 +33,31 @@ pub struct Sent {
 /// What recovery has made of a request; `None` where nothing is compacted.
 pub type Mended = Option<(Recovery, Box<Work>)>;
 
+/// What a request has become; `None` where it goes out as it came.
+pub type Seen = Option<Box<Work>>;
+
 /// What goes on.
 #[derive(Default)]
 pub enum Turn {
     /// No request is out.
     #[default]
     Passing,
+    /// A request is looked at before it goes out.
+    Looking(Looking),
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
     Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Mended> },
     /// Answers pass.
     Answering(Answering),
+}
+
+/// A request that is looked at.
+pub struct Looking {
+    pub raw: Vec<Bytes>,
+    /// What the client sent behind it that is no request: it goes out behind it.
+    pub behind: Vec<Bytes>,
+    pub work: AbortOnDropHandle<Seen>,
 }
 
 /// So many answers pass; a single one is observed.
