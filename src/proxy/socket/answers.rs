@@ -5,11 +5,11 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::foresight;
 use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
-use super::super::recovery::Recovery;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
@@ -33,6 +33,7 @@ impl Lane {
                 }
                 self.failed(ends, &sent, status_of(text));
                 ends.send_client(sent.take_held());
+                foresight::told(sent.work, text);
             }
             Step::Mend(verdict) => self.mend(ends, *sent, verdict),
             Step::Original => {
@@ -120,26 +121,17 @@ impl Lane {
         work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
-            Some((compactor.recover(&mut work, verdict).await, work))
+            compactor.recover(&mut work, verdict).await.then_some(work)
         });
         self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
     }
 
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
-        let result = match mended {
-            Some((Recovery::Shorter, work)) => {
-                return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
-            }
-            Some((Recovery::Observed, work)) => {
-                if let Some(record) = &mut self.record {
-                    record.compacted(&work);
-                }
-                "observed"
-            }
-            Some((Recovery::Hopeless, _)) | None => "hopeless",
-        };
-        ends.shard.proxy.metrics.recovery_ended(result);
+        if let Some(work) = mended {
+            return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
+        }
+        ends.shard.proxy.metrics.recovery_ended("hopeless");
         self.close(StatusCode::BAD_REQUEST.as_u16());
         ends.send_client(refusal);
     }

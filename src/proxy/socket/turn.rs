@@ -10,7 +10,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
-use super::super::recovery::Recovery;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use crate::wire::overflow::Verdict;
@@ -30,8 +29,8 @@ pub struct Sent {
     pub since: Option<Instant>,
 }
 
-/// What recovery has made of a request; `None` where nothing is compacted.
-pub type Mended = Option<(Recovery, Box<Work>)>;
+/// What recovery has made of a request; `None` where nothing helps.
+pub type Mended = Option<Box<Work>>;
 
 /// What a request has become; `None` where it goes out as it came.
 pub type Seen = Option<Box<Work>>;
