@@ -140,11 +140,9 @@ async fn search_in(
     let mut seen = HashSet::new();
     // The words as they were typed come first, then what has all of them, then what has some.
     let several = asked.terms.len() > 1;
-    let tiers = [
-        (asked.phrase.len() > 1).then(|| phrase(place, asked)),
-        Some(all(place, asked)),
-        several.then(|| any(place, asked)),
-    ];
+    // An identifier alone, too: its parts may stand together in many messages that do not have it.
+    let spelt = asked.phrase.len() > 1 || asked.terms.iter().any(|spellings| spellings.len() > 1);
+    let tiers = [spelt.then(|| phrase(place, asked)), Some(all(place, asked)), several.then(|| any(place, asked))];
     for (rank, expression) in tiers.into_iter().enumerate().filter_map(|(rank, tier)| Some((rank, tier?))) {
         if hits.len() >= max {
             break;

@@ -163,6 +163,21 @@ async fn scopes_reach_no_further_than_they_say() {
     assert!(f.store.search_log(&foreign, &Scope::Tenant, &search).await.unwrap().best.is_empty());
 }
 
+#[tokio::test]
+async fn an_identifier_is_found_before_what_has_its_parts() {
+    let f = Fixture::new().await;
+    let id = session(&f, "parts");
+    let parts = "a late token: resolve it, late or not. ".repeat(8);
+    let mut texts = vec![parts.as_str(); 15];
+    let long = format!("{} resolve_late_token {}", "other words ".repeat(80), "more of them ".repeat(80));
+    texts.insert(3, &long);
+    log(&f, id, "parts", &texts).await;
+    for query in ["resolve_late_token", "resolveLateToken", "RESOLVE-LATE-TOKEN"] {
+        let hits = find(&f, &own(id), query).await;
+        assert_eq!((hits[0].number, hits.len()), (4, 10), "{query}: {hits:?}");
+    }
+}
+
 /// A megabyte of lines of which none is like another.
 fn noise() -> String {
     let mut state = 7_u64;
