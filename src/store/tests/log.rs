@@ -178,6 +178,20 @@ async fn an_identifier_is_found_before_what_has_its_parts() {
     }
 }
 
+/// A long message has it as it was asked for, in another passage than the one with most that is spelt otherwise.
+#[tokio::test]
+async fn what_stands_letter_by_letter_is_found_in_whichever_passage() {
+    let f = Fixture::new().await;
+    let id = session(&f, "passages");
+    let otherwise = "resolveLateToken ".repeat(20);
+    let mut texts = vec![otherwise.as_str(); 14];
+    let long = format!("{otherwise}{0} resolve_late_token {0}", "other words ".repeat(800));
+    texts.insert(3, &long);
+    log(&f, id, "passages", &texts).await;
+    let hits = find(&f, &own(id), "resolve_late_token").await;
+    assert!(hits[0].number == 4 && hits[0].snippet.contains("resolve_late_token"), "{hits:?}");
+}
+
 /// A megabyte of lines of which none is like another.
 fn noise() -> String {
     let mut state = 7_u64;
