@@ -25,15 +25,13 @@ use tokio_util::task::AbortOnDropHandle;
 use self::ends::{Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
 use self::side::{Reading, Side};
-use self::turn::{Answering, Mended, Message, Sent, Turn};
+use self::turn::{Answering, Looking, Mended, Message, Seen, Turn};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::look::Looked;
 use super::origin::{Incoming, Tools};
 use super::outcome::Record;
-use super::second::Attempt;
-use super::work::Work;
 use crate::wire::Dialect;
 use crate::wire::frames::{Piece, close_frame};
 
@@ -41,7 +39,7 @@ use crate::wire::frames::{Piece, close_frame};
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an upstream's message that is read.
 const EVENT_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of messages that wait at most until the one before them was looked at.
+/// Bytes that wait at most until all that is looked at is out.
 const LATER_BYTES: usize = 1024 * 1024;
 
 /// The close code of an end that goes away.
@@ -51,9 +49,7 @@ const GOING_AWAY: u16 = 1001;
 pub struct Socket {
     ends: Ends,
     lanes: Lanes,
-    /// The client's message that is looked at.
-    looking: Option<Looking>,
-    /// What the client sent behind it.
+    /// What the client sent that may be anything, and what it sent behind that: it waits for all that is looked at.
     later: VecDeque<Piece>,
     later_bytes: usize,
     leaving: Leaving,
@@ -61,13 +57,6 @@ pub struct Socket {
     moved: Instant,
     /// How long nothing may come from either.
     idle: Duration,
-}
-
-/// A request that is looked at, and the place of its lane.
-struct Looking {
-    lane: usize,
-    raw: Vec<Bytes>,
-    work: AbortOnDropHandle<Option<Box<Work>>>,
 }
 
 /// Whether the proxy ends the socket itself.
@@ -84,7 +73,8 @@ enum Leaving {
 enum Event {
     Client(io::Result<()>),
     Upstream(io::Result<()>),
-    Looked(Option<Box<Work>>),
+    /// What has become of the request of the lane at this place.
+    Looked(usize, Seen),
     /// What was made for the lane at this place.
     Mended(usize, Mended),
     Deadline,
@@ -107,7 +97,6 @@ impl Socket {
                 shard,
             },
             lanes: Lanes::default(),
-            looking: None,
             later: VecDeque::new(),
             later_bytes: 0,
             leaving: Leaving::No,
@@ -131,7 +120,11 @@ impl Socket {
                     self.ends.upstream.fail();
                 }
                 Event::Upstream(Ok(())) => {}
-                Event::Looked(work) => self.looked(work),
+                Event::Looked(at, work) => {
+                    if let Some(lane) = self.lanes.get_mut(at) {
+                        lane.looked(&mut self.ends, work);
+                    }
+                }
                 Event::Mended(at, mended) => {
                     if let Some(lane) = self.lanes.get_mut(at) {
                         lane.mended(&mut self.ends, mended);
@@ -156,7 +149,7 @@ impl Socket {
 
     /// Whether no request is on its way.
     fn is_at_rest(&self) -> bool {
-        self.looking.is_none() && self.lanes.are_all_idle()
+        self.later.is_empty() && self.lanes.are_all_idle()
     }
 
     /// What was held back for as long as may be passes.
@@ -187,8 +180,7 @@ impl Socket {
         let ending = shard.ending.clone();
         let may = |may| if may { Reading::On } else { Reading::Paused };
         let from_client = may(self.ends.upstream.has_room() && self.later_bytes < LATER_BYTES);
-        // Behind a refusal little is to come; should it be more, it waits.
-        let from_upstream = may(self.ends.client.has_room() && self.lanes.are_all_quiet());
+        let from_upstream = may(self.ends.client.has_room());
         let sleep = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
         let idle = self.moved.checked_add(self.idle);
         let silence = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now));
@@ -198,7 +190,7 @@ impl Socket {
             () = sleep, if deadline.is_some() => Event::Deadline,
             () = ending.cancelled(), if self.leaving == Leaving::No => Event::Ending,
             () = silence, if idle.is_some() => Event::Idle,
-            event = finished(&mut self.looking, &mut self.lanes) => event,
+            event = finished(&mut self.lanes) => event,
         }
     }
 
@@ -229,40 +221,49 @@ impl Socket {
     }
 
     fn client_sent(&mut self, piece: Piece) {
-        match piece {
-            Piece::Control(frame) => self.ends.upstream.put(frame),
-            piece if self.looking.is_some() => {
-                self.later_bytes += piece.bytes();
-                self.later.push_back(piece);
+        if let Piece::Control(frame) = piece {
+            return self.ends.upstream.put(frame);
+        }
+        self.later_bytes += piece.bytes();
+        self.later.push_back(piece);
+        self.send_later();
+    }
+
+    /// Sends what the client sent, up to what has to wait.
+    fn send_later(&mut self) {
+        while let Some(piece) = self.later.pop_front() {
+            if !matches!(piece, Piece::Text { .. }) && self.lanes.are_looking() {
+                return self.later.push_front(piece);
             }
-            Piece::Text { raw, text } => {
-                let message = Message::of(&text);
-                match message.is_request().then(|| self.lanes.place(message.lane())).flatten() {
-                    Some(at) if self.lanes.is_idle(at) => self.look(at, raw, text.into()),
-                    Some(at) => {
-                        if let Some(lane) = self.lanes.get_mut(at) {
-                            lane.wait(&mut self.ends, raw, text.into());
-                        }
-                    }
-                    None => self.ends.send_upstream(raw),
-                }
-            }
-            Piece::Opaque(bytes) => {
-                // It may be a request that is too long to be read.
+            self.later_bytes -= piece.bytes();
+            self.send_on(piece);
+        }
+    }
+
+    fn send_on(&mut self, piece: Piece) {
+        let Piece::Text { raw, text } = piece else {
+            // It may be a request that is too long to be read.
+            if matches!(piece, Piece::Opaque(_)) {
                 self.lanes.let_pass(&mut self.ends);
-                self.ends.upstream.put(bytes);
             }
-            Piece::Close(bytes) => self.ends.upstream.put(bytes),
+            return self.ends.pass(piece);
+        };
+        let message = Message::of(&text);
+        let asks = message.is_request();
+        let at = if asks { self.lanes.place(message.lane()) } else { self.lanes.position(message.lane()) };
+        let lane = at.and_then(|at| Some((at, self.lanes.get_mut(at)?)));
+        match lane {
+            Some((at, lane)) if asks && lane.is_idle() => self.look(at, raw, text.into()),
+            Some((_, lane)) if asks => lane.wait(&mut self.ends, raw, text.into()),
+            Some((_, lane)) => lane.pass(&mut self.ends, raw),
+            None => self.ends.send_upstream(raw),
         }
     }
 
     /// Nobody is left to answer: what is looked at or waits goes out as it is, and what is made is given up.
     fn client_left(&mut self) {
-        if let Some(Looking { raw, .. }) = self.looking.take() {
-            self.ends.send_upstream(raw);
-        }
         for lane in self.lanes.iter_mut() {
-            lane.give_up_mending(&mut self.ends);
+            lane.give_up_making(&mut self.ends);
             lane.overlap(&mut self.ends);
         }
         while let Some(piece) = self.later.pop_front() {
@@ -312,37 +313,12 @@ impl Socket {
                 Looked::Unread(_) | Looked::Continued(..) => None,
             }
         });
-        self.looking = Some(Looking { lane: at, raw, work: AbortOnDropHandle::new(looking) });
+        lane.turn = Turn::Looking(Looking { raw, behind: Vec::new(), work: AbortOnDropHandle::new(looking) });
     }
 
-    /// Sends what the look has led to.
-    fn looked(&mut self, work: Option<Box<Work>>) {
-        let Some(Looking { lane, raw, .. }) = self.looking.take() else { return };
-        let Some(lane) = self.lanes.get_mut(lane) else { return };
-        match work {
-            Some(work) => lane.send(&mut self.ends, Sent::new(raw, work, Attempt::First, Vec::new())),
-            None => {
-                self.ends.send_upstream(raw);
-                lane.turn = Turn::Answering(Answering::one(None));
-            }
-        }
-    }
-
-    /// Sends what came behind a message that was looked at, up to the next one that is.
-    fn send_later(&mut self) {
-        while self.looking.is_none()
-            && let Some(piece) = self.later.pop_front()
-        {
-            self.later_bytes -= piece.bytes();
-            self.client_sent(piece);
-        }
-    }
-
-    /// Looks at the next request whose lane has become free.
+    /// Looks at the next requests of the lanes that have become free.
     fn send_waiting(&mut self) {
-        while self.looking.is_none()
-            && let Some((at, raw, body)) = self.lanes.next()
-        {
+        while let Some((at, raw, body)) = self.lanes.next() {
             self.look(at, raw, body);
         }
     }
@@ -369,7 +345,7 @@ impl Socket {
                     }
                     Owner::Nobody => self.ends.send_client(raw),
                     Owner::Unknown => {
-                        self.lanes.iter_mut().for_each(|lane| lane.lost(&mut self.ends));
+                        self.lanes.lost(&mut self.ends);
                         self.ends.send_client(raw);
                     }
                 }
@@ -378,19 +354,22 @@ impl Socket {
     }
 }
 
-/// Waits for the look or a mending that is under way.
-async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
+/// Waits for a look or a mending that is under way.
+async fn finished(lanes: &mut Lanes) -> Event {
     std::future::poll_fn(|cx| {
-        if let Some(looking) = looking
-            && let Poll::Ready(work) = Pin::new(&mut looking.work).poll(cx)
-        {
-            return Poll::Ready(Event::Looked(work.ok().flatten()));
-        }
         for (at, lane) in lanes.iter_mut().enumerate() {
-            if let Turn::Mending { mending, .. } = &mut lane.turn
-                && let Poll::Ready(mended) = Pin::new(mending).poll(cx)
-            {
-                return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
+            match &mut lane.turn {
+                Turn::Looking(Looking { work, .. }) => {
+                    if let Poll::Ready(work) = Pin::new(work).poll(cx) {
+                        return Poll::Ready(Event::Looked(at, work.ok().flatten()));
+                    }
+                }
+                Turn::Mending { mending, .. } => {
+                    if let Poll::Ready(mended) = Pin::new(mending).poll(cx) {
+                        return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
+                    }
+                }
+                _ => {}
             }
         }
         Poll::Pending

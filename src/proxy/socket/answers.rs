@@ -5,15 +5,15 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::foresight;
 use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
-use super::super::recovery::Recovery;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
-use super::turn::{Answering, HEAD_BYTES, Mended, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
@@ -33,6 +33,7 @@ impl Lane {
                 }
                 self.failed(ends, &sent, status_of(text));
                 ends.send_client(sent.take_held());
+                foresight::told(sent.work, text);
             }
             Step::Mend(verdict) => self.mend(ends, *sent, verdict),
             Step::Original => {
@@ -91,6 +92,21 @@ impl Lane {
         }
     }
 
+    /// Sends what the look at a request has led to, and what came behind it.
+    pub(super) fn looked(&mut self, ends: &mut Ends, work: Seen) {
+        let Turn::Looking(Looking { raw, behind, .. }) = std::mem::replace(&mut self.turn, Turn::Passing) else {
+            return;
+        };
+        match work {
+            Some(work) => self.send(ends, Sent::new(raw, work, Attempt::First, Vec::new())),
+            None => {
+                ends.send_upstream(raw);
+                self.turn = Turn::Answering(Answering::one(None));
+            }
+        }
+        ends.send_upstream(behind);
+    }
+
     /// Sends the body that a request has now, and holds its answer back.
     pub(super) fn send(&mut self, ends: &mut Ends, sent: Sent) {
         ends.send(&sent);
@@ -105,33 +121,28 @@ impl Lane {
         work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
-            Some((compactor.recover(&mut work, verdict).await, work))
+            compactor.recover(&mut work, verdict).await.then_some(work)
         });
         self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
     }
 
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
-        let result = match mended {
-            Some((Recovery::Shorter, work)) => {
-                return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
-            }
-            Some((Recovery::Observed, work)) => {
-                if let Some(record) = &mut self.record {
-                    record.compacted(&work);
-                }
-                "observed"
-            }
-            Some((Recovery::Hopeless, _)) | None => "hopeless",
-        };
-        ends.shard.proxy.metrics.recovery_ended(result);
+        if let Some(work) = mended {
+            return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
+        }
+        ends.shard.proxy.metrics.recovery_ended("hopeless");
         self.close(StatusCode::BAD_REQUEST.as_u16());
         ends.send_client(refusal);
     }
 
-    /// Holds nothing back any longer: what is out is taken for answered.
+    /// Holds nothing back any longer: what is looked at goes out as it is, and what is out is taken for answered.
     pub(super) fn let_pass(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
+            turn @ Turn::Looking(_) => {
+                self.turn = turn;
+                self.looked(ends, None);
+            }
             Turn::Holding(sent) => self.answered(ends, *sent),
             Turn::Mending { refusal, .. } => {
                 self.close(StatusCode::BAD_REQUEST.as_u16());
@@ -142,8 +153,8 @@ impl Lane {
     }
 
     /// Nobody is left for whom a shorter body could be made.
-    pub(super) fn give_up_mending(&mut self, ends: &mut Ends) {
-        if matches!(self.turn, Turn::Mending { .. }) {
+    pub(super) fn give_up_making(&mut self, ends: &mut Ends) {
+        if matches!(self.turn, Turn::Looking(_) | Turn::Mending { .. }) {
             self.let_pass(ends);
         }
     }
@@ -156,6 +167,7 @@ impl Lane {
                 Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
             Turn::Mending { refusal, .. } => ends.send_client(refusal),
+            turn @ Turn::Looking(_) => self.turn = turn,
             Turn::Answering(_) | Turn::Passing => {}
         }
     }
