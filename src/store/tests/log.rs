@@ -211,7 +211,7 @@ fn noise() -> String {
 #[tokio::test]
 async fn a_message_of_megabytes_is_kept_and_found_at_its_end() {
     let repeated = "some words of no matter\n".repeat(5 * 1024 * 1024 / 24);
-    for (name, text, least) in [("long", repeated, 80), ("noise", noise(), 17)] {
+    for (name, text, least) in [("noise", noise(), 17), ("long", repeated, 80)] {
         let f = Fixture::new().await;
         let id = session(&f, name);
         let text = format!("{text} theNeedle stands here");
@@ -221,7 +221,8 @@ async fn a_message_of_megabytes_is_kept_and_found_at_its_end() {
         assert!(hits.len() == 1 && hits[0].snippet.contains("theNeedle stands"), "{hits:?}");
         let longest = "SELECT max(length(body)), count(*) FROM log_bodies";
         let (longest, rows): (i64, i64) = sqlx::query_as(longest).fetch_one(&mut f.outsider().await).await.unwrap();
-        assert!(longest <= 64 * 1024 && rows >= least, "{name}: {rows} rows, the longest of {longest} bytes");
+        assert!(longest <= 64 * 1024, "{name}: {longest} bytes in one row");
+        assert!(rows >= least, "{name}: {rows} rows");
     }
 }
 

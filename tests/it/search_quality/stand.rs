@@ -28,7 +28,7 @@ const SECTIONS: &str = "[tool_result_eviction]\nmax_result_chars = 16_000\nprevi
                         [[window]]\nmodel = \"*\"\ntotal = 12_000\n";
 const KEY: (&str, &str) = ("authorization", "Bearer k");
 /// Bytes of recorded conversations of a dialect, and of one: what a debug build does in some seconds.
-const MAX_BYTES: usize = 700_000;
+const MAX_BYTES: usize = 400_000;
 const MAX_BODY: usize = 250_000;
 
 pub struct Stand {
@@ -75,8 +75,11 @@ impl Stand {
         let session = self.store.all_sessions().await.unwrap().remove(0).id;
         let page = HistoryPage { last: MAX_PAGE, before: None, tip: None, agent: None };
         let messages = self.store.any_history(session, page).await.unwrap().unwrap();
-        for message in messages.iter().filter(|message| !message.answered) {
-            self.old.push(Old::new(session.to_string(), message.number, message.text(), &seen));
+        for message in &messages {
+            let mut old = Old::new(session.to_string(), message.number, message.text(), &seen);
+            // An answer is found like any other message, but was not removed.
+            old.gone.retain(|_| !message.answered);
+            self.old.push(old);
         }
         true
     }
