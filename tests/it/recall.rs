@@ -4,11 +4,14 @@
 mod accounts;
 mod alone;
 mod apart;
+mod bound;
 mod bounds;
 mod choices;
+mod codings;
 mod continued;
 mod ends;
 mod failures;
+mod files;
 mod frozen;
 mod histories;
 mod offers;
