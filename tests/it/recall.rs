@@ -2,11 +2,14 @@
 //! what was hidden is there again on every later request. One matrix for all dialects, streamed or not.
 
 mod apart;
+mod bound;
 mod bounds;
 mod choices;
+mod codings;
 mod continued;
 mod ends;
 mod failures;
+mod files;
 mod histories;
 mod offers;
 mod overlong;
