@@ -28,7 +28,7 @@ const SECTIONS: &str = "[tool_result_eviction]\nmax_result_chars = 16_000\nprevi
                         [[window]]\nmodel = \"*\"\ntotal = 12_000\n";
 const KEY: (&str, &str) = ("authorization", "Bearer k");
 /// Bytes of recorded conversations of a dialect, and of one: what a debug build does in some seconds.
-const MAX_BYTES: usize = 700_000;
+const MAX_BYTES: usize = 400_000;
 const MAX_BODY: usize = 250_000;
 
 pub struct Stand {
