@@ -3,6 +3,8 @@
 
 mod apart;
 mod bounds;
+mod by_id;
+mod by_id_ends;
 mod choices;
 mod continued;
 mod ends;

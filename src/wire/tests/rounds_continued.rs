@@ -26,7 +26,7 @@ fn alias(rounds: &[&[u8]], form: Form, more: Value) -> Option<(String, Alias)> {
             answer.next_round();
         }
     }
-    answer.alias(&results)
+    answer.alias(&results, Reach::Store)
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::messages::{added, array};
 use super::super::object::{Object, utf8};
 use super::{Conversation, Edit, Offer, elements, quoted};
-use crate::wire::conversation::{Role, Standing};
+use crate::wire::conversation::Standing;
 use crate::wire::scan::kind;
 
 /// Most tools of one request (C8).
@@ -26,11 +26,11 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
         match key.as_ref() {
             "text" => value == b"null" || Object::read(body, span.start).is_some_and(|text| is_plain(&text)),
             "background" => matches!(value, b"null" | b"false"),
-            "prompt" | "conversation" | "previous_response_id" => value == b"null",
+            "prompt" | "conversation" => value == b"null",
             _ => true,
         }
     });
-    // What tools are in force may change within the input, and what the provider holds cannot be continued.
+    // What tools are in force may change within the input, and an item that the provider holds may be a call.
     let plain = |standing| !matches!(standing, Standing::Reference | Standing::Trigger);
     let mut items = conversation.items.iter().chain(&conversation.settled).map(|item| item.facts.standing);
     let setting = |item: &Range<usize>| {
@@ -42,15 +42,7 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
     let tools = tools(conversation);
     free && items.all(plain)
         && !sets
-        && sends_its_history(conversation)
         && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
-}
-
-/// Whether later requests will carry this answer, as far as that can be told. One that continues it by its id keeps what
-/// the model was told ([`continued`](super::continued)), but gets the tools no more.
-fn sends_its_history(conversation: &Conversation<'_>) -> bool {
-    let turn = |role| matches!(role, Role::Assistant | Role::Tool);
-    conversation.fields.store == Some(false) || conversation.items.iter().any(|item| turn(item.facts.role))
 }
 
 fn is_plain(text: &Object<'_>) -> bool {
