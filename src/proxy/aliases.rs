@@ -11,6 +11,8 @@
 //! again, as if the history stood in its request. A turn in between without them is passed over, as far as the chain of
 //! ids is remembered.
 
+use std::sync::Arc;
+
 use super::compaction::Compactor;
 use super::origin::Incoming;
 use super::overlay::{Offered, Overlaid, frozen, row};
@@ -24,6 +26,13 @@ use crate::wire::{Conversation, Digest, chain};
 const ANY_SIZE: usize = usize::MAX;
 /// Answers in a row under whose ids tools are looked for.
 const NEAR: usize = 64;
+
+/// What is known of an answer on the connection that it came on: not all that can be continued there is kept elsewhere.
+#[derive(Debug, Clone)]
+pub struct Reached {
+    pub alias: Option<Alias>,
+    pub offered: Arc<Offered>,
+}
 
 /// Where a request that continues another by its id goes on.
 pub(super) struct Continued {
@@ -61,9 +70,12 @@ impl Compactor {
         let FoundOverlays { rows, incomplete } = self.store.overlays(&asker.tenant, &digests).await;
         let alias = rows.iter().find(|row| row.kind == OverlayKind::Alias && row.digest == digest(&previous));
         let alias = alias.and_then(|row| serde_json::from_str::<Alias>(&row.body).ok());
+        let here = incoming.reached.filter(|_| identity.proof == Proof::Known);
+        let alias = incoming.reached.and_then(|reached| reached.alias.clone()).or(alias);
         let edits = alias.and_then(|alias| conversation.continued(&alias)).unwrap_or_default();
+        let offered = here.map(|reached| Offered::clone(&reached.offered)).or_else(|| frozen(&rows));
         let tree = ids.last().map(|id| digest(id)).unwrap_or_default();
-        Some(Continued { previous, edits, offered: frozen(&rows), whole, tree, incomplete })
+        Some(Continued { previous, edits, offered, whole, tree, incomplete })
     }
 
     /// Lays over a request what makes it continue an answer, and `more`. Where there is no room for that, the former

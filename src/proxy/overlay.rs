@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use super::aliases::Continued;
 use super::asides::{Places, behind};
 use super::budget::Permit;
-use super::chains::Beginning;
 use super::compaction::Compactor;
 use super::identity::Names;
 use super::origin::{Incoming, Readers, Tools, model};
@@ -159,7 +158,7 @@ impl Compactor {
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
-        let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
+        let turn = errand != Errand::Compact && incoming.tools == Tools::Offered;
         // Out of such an answer nothing could be taken.
         let turn = turn && !hosted::is_framed(path);
         if let Some(mut offers) = Self::offers(conversation, &strategies).filter(|_| turn) {

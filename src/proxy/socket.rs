@@ -5,7 +5,10 @@
 mod answers;
 mod ends;
 mod lane;
+mod looking;
+mod rounds;
 mod side;
+mod telling;
 mod turn;
 
 use std::collections::VecDeque;
@@ -20,32 +23,29 @@ use http::request::Parts;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
-use self::ends::{Ends, mask};
+use self::ends::{Answers, Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
+use self::looking::Looking;
+use self::rounds::Ran;
 use self::side::{Reading, Side};
-use self::turn::{Answering, Mended, Message, Sent, Turn};
+use self::turn::{Mended, Message, Turn};
 use super::Shard;
-use super::budget::Permit;
-use super::chains::Beginning;
-use super::look::Looked;
-use super::origin::{Incoming, Tools};
-use super::outcome::Record;
-use super::second::Attempt;
 use super::work::Work;
-use crate::wire::Dialect;
 use crate::wire::frames::{Piece, close_frame};
+use crate::wire::rounds::MOST_WHOLE;
 
 /// Bytes of a client's message that is read; a longer one passes as it is.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an upstream's message that is read.
-const EVENT_BYTES: usize = 4 * 1024 * 1024;
+const EVENT_BYTES: usize = MOST_WHOLE;
 /// Bytes of messages that wait at most until the one before them was looked at.
 const LATER_BYTES: usize = 1024 * 1024;
 
 /// The close code of an end that goes away.
 const GOING_AWAY: u16 = 1001;
+/// The close code of an end that got a message too long to be read.
+const TOO_BIG: u16 = 1009;
 
 /// A socket between a client and an upstream.
 pub struct Socket {
@@ -61,13 +61,6 @@ pub struct Socket {
     moved: Instant,
     /// How long nothing may come from either.
     idle: Duration,
-}
-
-/// A request that is looked at, and the place of its lane.
-struct Looking {
-    lane: usize,
-    raw: Vec<Bytes>,
-    work: AbortOnDropHandle<Option<Box<Work>>>,
 }
 
 /// Whether the proxy ends the socket itself.
@@ -87,6 +80,8 @@ enum Event {
     Looked(Option<Box<Work>>),
     /// What was made for the lane at this place.
     Mended(usize, Mended),
+    /// What was done for an answer of the lane at this place; `None`: it was lost.
+    Ran(usize, Option<Ran>),
     Deadline,
     /// The process is about to end.
     Ending,
@@ -105,6 +100,9 @@ impl Socket {
                 index,
                 parts: Arc::new(parts),
                 shard,
+                reached: Answers::default(),
+                names_lanes: false,
+                stuck: false,
             },
             lanes: Lanes::default(),
             looking: None,
@@ -137,18 +135,27 @@ impl Socket {
                         lane.mended(&mut self.ends, mended);
                     }
                 }
+                Event::Ran(at, Some(ran)) => {
+                    if let Some(lane) = self.lanes.get_mut(at) {
+                        lane.ran(&mut self.ends, ran);
+                    }
+                }
+                Event::Ran(_, None) => self.ends.stuck = true,
                 Event::Deadline => self.waited_enough(),
                 Event::Ending => self.leaving = Leaving::Due,
                 Event::Idle => {
                     if self.leaving == Leaving::Said || !self.ends.are_between() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    self.leave();
+                    self.leave(GOING_AWAY);
                 }
             }
             self.take_in();
+            if self.ends.stuck && self.leaving != Leaving::Said {
+                self.leave(TOO_BIG);
+            }
             if self.leaving == Leaving::Due && self.is_at_rest() && self.ends.are_between() {
-                self.leave();
+                self.leave(GOING_AWAY);
             }
         }
         Ok(())
@@ -169,12 +176,12 @@ impl Socket {
         }
     }
 
-    /// Tells both ends that the proxy goes away (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
-    fn leave(&mut self) {
+    /// Tells both ends that the proxy goes away, and why (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
+    fn leave(&mut self, why: u16) {
         self.leaving = Leaving::Said;
         self.moved = Instant::now();
-        self.ends.client.put(close_frame(GOING_AWAY, None));
-        self.ends.upstream.put(close_frame(GOING_AWAY, Some(mask())));
+        self.ends.client.put(close_frame(why, None));
+        self.ends.upstream.put(close_frame(why, Some(mask())));
         self.ends.client.end();
         self.ends.upstream.end();
     }
@@ -244,6 +251,7 @@ impl Socket {
                             lane.wait(&mut self.ends, raw, text.into());
                         }
                     }
+                    None if message.cancels() => self.cancelled(message.lane(), raw, &text),
                     None => self.ends.send_upstream(raw),
                 }
             }
@@ -256,6 +264,18 @@ impl Socket {
         }
     }
 
+    /// The client wants an answer cancelled.
+    fn cancelled(&mut self, lane: Option<&str>, raw: Vec<Bytes>, text: &[u8]) {
+        match self.lanes.owner(lane) {
+            Owner::Lane(at) => {
+                if let Some(lane) = self.lanes.get_mut(at) {
+                    lane.cancel(&mut self.ends, raw, Bytes::copy_from_slice(text));
+                }
+            }
+            Owner::Nobody | Owner::Unknown => self.ends.send_upstream(raw),
+        }
+    }
+
     /// Nobody is left to answer: what is looked at or waits goes out as it is, and what is made is given up.
     fn client_left(&mut self) {
         if let Some(Looking { raw, .. }) = self.looking.take() {
@@ -263,6 +283,7 @@ impl Socket {
         }
         for lane in self.lanes.iter_mut() {
             lane.give_up_mending(&mut self.ends);
+            lane.go_no_further();
             lane.overlap(&mut self.ends);
         }
         while let Some(piece) = self.later.pop_front() {
@@ -276,55 +297,6 @@ impl Socket {
     fn break_off(&mut self) {
         for lane in self.lanes.iter_mut() {
             lane.break_off(&mut self.ends);
-        }
-    }
-
-    /// Begins to look at a request of the lane at this place.
-    fn look(&mut self, at: usize, raw: Vec<Bytes>, body: Bytes) {
-        let Some(lane) = self.lanes.get_mut(at) else { return };
-        let shard = &self.ends.shard;
-        let mut permit = Permit::empty(&shard.proxy.budget);
-        if !permit.grow(body.len()) {
-            lane.turn = Turn::Answering(Answering::one(None));
-            return self.ends.send_upstream(raw);
-        }
-        let mut record = Record::open(Arc::clone(shard));
-        record.asked(Some(Dialect::Responses), self.ends.index);
-        lane.record = Some(record);
-        let (shard, index, parts) = (Arc::clone(shard), self.ends.index, Arc::clone(&self.ends.parts));
-        let permit = vec![Arc::new(permit)];
-        let looking = tokio::spawn(async move {
-            let compactor = shard.proxy.compactor.as_ref()?;
-            let (dialect, chains) = (Dialect::Responses, Beginning::Any);
-            let incoming = Incoming {
-                shard: &shard,
-                index,
-                parts: &parts,
-                dialect,
-                chains,
-                body,
-                permit,
-                overlaid: false,
-                tools: Tools::Without,
-            };
-            match compactor.look(incoming).await {
-                Looked::Read(work) => Some(work),
-                Looked::Unread(_) | Looked::Continued(..) => None,
-            }
-        });
-        self.looking = Some(Looking { lane: at, raw, work: AbortOnDropHandle::new(looking) });
-    }
-
-    /// Sends what the look has led to.
-    fn looked(&mut self, work: Option<Box<Work>>) {
-        let Some(Looking { lane, raw, .. }) = self.looking.take() else { return };
-        let Some(lane) = self.lanes.get_mut(lane) else { return };
-        match work {
-            Some(work) => lane.send(&mut self.ends, Sent::new(raw, work, Attempt::First, Vec::new())),
-            None => {
-                self.ends.send_upstream(raw);
-                lane.turn = Turn::Answering(Answering::one(None));
-            }
         }
     }
 
@@ -356,10 +328,13 @@ impl Socket {
             }
             Piece::Opaque(bytes) => {
                 self.lanes.passed_unread(&mut self.ends, &bytes);
-                self.ends.client.put(bytes);
+                if !self.ends.stuck {
+                    self.ends.client.put(bytes);
+                }
             }
             Piece::Text { raw, text } => {
                 let event = Message::of(&text);
+                self.ends.names_lanes |= event.lane().is_some();
                 let owner = self.lanes.owner(event.lane());
                 match owner {
                     Owner::Lane(at) => {
@@ -378,7 +353,7 @@ impl Socket {
     }
 }
 
-/// Waits for the look or a mending that is under way.
+/// Waits for what is under way: the look, a mending, something that is done for an answer.
 async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
     std::future::poll_fn(|cx| {
         if let Some(looking) = looking
@@ -387,10 +362,18 @@ async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
             return Poll::Ready(Event::Looked(work.ok().flatten()));
         }
         for (at, lane) in lanes.iter_mut().enumerate() {
-            if let Turn::Mending { mending, .. } = &mut lane.turn
-                && let Poll::Ready(mended) = Pin::new(mending).poll(cx)
-            {
-                return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
+            match &mut lane.turn {
+                Turn::Mending { mending, .. } => {
+                    if let Poll::Ready(mended) = Pin::new(mending).poll(cx) {
+                        return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
+                    }
+                }
+                Turn::Running(running) => {
+                    if let Poll::Ready(ran) = Pin::new(&mut running.task).poll(cx) {
+                        return Poll::Ready(Event::Ran(at, ran.ok()));
+                    }
+                }
+                _ => {}
             }
         }
         Poll::Pending

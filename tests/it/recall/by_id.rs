@@ -1,17 +1,27 @@
 //! Conversations that go on by id (`previous_response_id`), their history at the provider: the tool comes with the first
 //! removal and stays, further rounds continue the one before, and nothing hidden waits for its result.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use compactproxy::proxy::Proxy;
 use compactproxy::store::Store;
+use futures_util::{SinkExt, StreamExt};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::continued::{id, user};
-use crate::support::chat::{attempts, parsed, with};
+use crate::support::chat::{Answered, attempts, parsed, with};
 use crate::support::dialects::Responses;
 use crate::support::proxy::open;
+use crate::support::wire::patiently;
 
 use super::*;
 
@@ -24,8 +34,30 @@ pub(super) struct Stand {
     folder: tempfile::TempDir,
     sections: String,
     running: Option<Running>,
-    stream: bool,
+    way: Way,
+    /// Whether the provider is to keep the answers.
+    pub(super) keeps: bool,
+    line: Mutex<Option<Line>>,
 }
+
+/// How requests and answers go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Stream,
+    Whole,
+    Socket,
+}
+
+/// Where answers can be continued.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    ByTheProvider,
+    OnTheConnection,
+}
+
+pub(super) const WAYS: [Way; 3] = [Way::Stream, Way::Whole, Way::Socket];
+
+type Line = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 struct Running {
     proxy: Arc<Proxy>,
@@ -34,10 +66,11 @@ struct Running {
 }
 
 impl Stand {
-    pub(super) async fn new(stream: bool, sections: &str, steps: Vec<Step>) -> Self {
+    pub(super) async fn new(way: Way, sections: &str, steps: Vec<Step>) -> Self {
         let provider = Provider::start(scripted(steps)).await.unwrap();
         let (folder, sections) = (tempfile::tempdir().unwrap(), sections.to_owned());
-        let mut stand = Self { provider, folder, sections, running: None, stream };
+        let (running, line) = (None, Mutex::new(None));
+        let mut stand = Self { provider, folder, sections, running, way, keeps: true, line };
         stand.start();
         stand
     }
@@ -51,6 +84,7 @@ impl Stand {
 
     pub(super) async fn restart(&mut self) {
         let Running { served, store, .. } = self.running.take().unwrap();
+        *self.line.lock().await = None;
         served.stop();
         tokio::task::spawn_blocking(move || served.join()).await.unwrap();
         store.close().await;
@@ -64,10 +98,16 @@ impl Stand {
         store.flush_log().await;
     }
 
-    /// A request of a client's that has the provider keep its answer.
+    /// A request of a client's.
     pub(super) fn body(&self, previous: Option<&Value>, input: Value) -> Value {
-        let mut body = with(&RESPONSES.fields(self.stream), json!({"input": input}));
-        body.as_object_mut().unwrap().remove("store");
+        let mut body = with(&RESPONSES.fields(self.way == Way::Stream), json!({"input": input}));
+        if self.keeps {
+            body.as_object_mut().unwrap().remove("store");
+        }
+        if self.way == Way::Socket {
+            body.as_object_mut().unwrap().remove("stream");
+            body["type"] = json!("response.create");
+        }
         if let Some(previous) = previous {
             body["previous_response_id"] = previous.clone();
         }
@@ -76,8 +116,33 @@ impl Stand {
 
     /// Its answer, and the id to go on by.
     pub(super) async fn ask(&self, body: &Value) -> (Had, Value) {
-        let answer = RESPONSES.ask(self.running.as_ref().unwrap().served.proxy_addr, "k", body).await;
+        let addr = self.running.as_ref().unwrap().served.proxy_addr;
+        let answer = match self.way {
+            Way::Stream | Way::Whole => RESPONSES.ask(addr, "k", body).await,
+            Way::Socket => self.said(addr, body).await,
+        };
         (RESPONSES.read(&answer), id(&answer))
+    }
+
+    /// An answer over the socket, as if it were a stream.
+    async fn said(&self, addr: SocketAddr, body: &Value) -> Answered {
+        let mut line = self.line.lock().await;
+        let line = match &mut *line {
+            Some(line) => line,
+            none => none.insert(connected(addr).await),
+        };
+        line.send(Message::text(body.to_string())).await.unwrap();
+        let mut text = String::new();
+        loop {
+            let message = patiently("an event", line.next()).await.unwrap().unwrap().into_text().unwrap();
+            let event: Value = serde_json::from_str(&message).unwrap();
+            text += &format!("data: {message}\n\n");
+            if LAST.iter().any(|kind| event["type"] == *kind) {
+                break;
+            }
+        }
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))].into_iter().collect();
+        Answered { status: 200, headers, body: text.into() }
     }
 
     /// The id of an answer that breaks off.
@@ -109,6 +174,14 @@ impl Stand {
     pub(super) fn offered(&self) -> Vec<usize> {
         self.sent().iter().map(|body| body["tools"].as_array().unwrap().len() - 1).collect()
     }
+}
+
+const LAST: [&str; 4] = ["response.completed", "response.failed", "response.incomplete", "error"];
+
+async fn connected(addr: SocketAddr) -> Line {
+    let mut request = format!("ws://{addr}/v1/responses").into_client_request().unwrap();
+    request.headers_mut().insert("authorization", HeaderValue::from_static("Bearer k"));
+    tokio_tungstenite::connect_async(request).await.unwrap().0
 }
 
 pub(super) fn result(call: &str, output: &str) -> Value {
@@ -197,10 +270,11 @@ const TURNS: [Turn; 8] = [
     },
 ];
 
-async fn played(turn: &Turn, stream: bool) {
+async fn played(turn: &Turn, way: Way, kept: Kept) {
     let mut steps = vec![calling()];
     steps.extend((turn.steps)());
-    let mut stand = Stand::new(stream, &sections(""), steps).await;
+    let mut stand = Stand::new(way, &sections(""), steps).await;
+    stand.keeps = kept == Kept::ByTheProvider;
     let (had, mut last) = stand.begun().await;
     assert_eq!(had.text, turn.text);
     assert_eq!(had.calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), turn.calls);
@@ -219,7 +293,9 @@ async fn played(turn: &Turn, stream: bool) {
         assert!(items[..owed].iter().all(|item| item["call_id"].as_str().unwrap().starts_with("own_")));
         input = vec![user("And on.")];
         // What is offered, and where an answer goes on, is known after a restart as well.
-        stand.restart().await;
+        if stand.keeps {
+            stand.restart().await;
+        }
     }
     // The second turn brought the tool.
     assert_eq!(stand.offered(), [vec![0], vec![1; rounds + 1]].concat());
@@ -234,18 +310,27 @@ async fn played(turn: &Turn, stream: bool) {
 
 #[tokio::test]
 async fn every_turn_goes_on_by_id() {
-    for stream in [true, false] {
+    for way in WAYS {
         for turn in &TURNS {
-            println!("{} {stream}", turn.name);
-            played(turn, stream).await;
+            println!("{} {way:?}", turn.name);
+            played(turn, way, Kept::ByTheProvider).await;
         }
+    }
+}
+
+/// As Codex works.
+#[tokio::test]
+async fn every_turn_goes_on_where_only_the_connection_has_it() {
+    for turn in &TURNS {
+        println!("{}", turn.name);
+        played(turn, Way::Socket, Kept::OnTheConnection).await;
     }
 }
 
 /// After a restart nothing of the chain is in memory: what was removed is read all the same.
 #[tokio::test]
 async fn the_needle_is_found_by_id_after_a_restart() {
-    for stream in [true, false] {
+    for way in WAYS {
         let steps = vec![
             calling(),
             step(|_| says("Seen.", vec![])),
@@ -254,7 +339,7 @@ async fn the_needle_is_found_by_id_after_a_restart() {
             step(|request| says("Once more.", vec![own(request, 2), clients(7)])),
             step(|request| says(if request.body.to_string().contains(NEEDLE) { "4711." } else { "?" }, vec![])),
         ];
-        let mut stand = Stand::new(stream, &sections(""), steps).await;
+        let mut stand = Stand::new(way, &sections(""), steps).await;
         let (_, seen) = stand.begun().await;
         stand.restart().await;
         let (had, found) = stand.ask(&stand.body(Some(&seen), json!("What was the code?"))).await;
@@ -271,9 +356,9 @@ async fn the_needle_is_found_by_id_after_a_restart() {
 
 #[tokio::test]
 async fn always_means_from_the_first_request_where_the_provider_keeps_the_answer_too() {
-    for stream in [true, false] {
+    for way in WAYS {
         let steps = vec![step(|request| says("", vec![own(request, 1)])), step(|_| says("Nothing there.", vec![]))];
-        let mut stand = Stand::new(stream, &sections("inject = \"always\"\n"), steps).await;
+        let mut stand = Stand::new(way, &sections("inject = \"always\"\n"), steps).await;
         let (had, first) = stand.ask(&stand.body(None, json!("Begin."))).await;
         assert_eq!(had.text, "Nothing there.");
         // A request of that conversation may have them as they are, whatever is configured by then.
@@ -289,9 +374,9 @@ async fn always_means_from_the_first_request_where_the_provider_keeps_the_answer
 /// The same request again is the same bytes; an older answer goes on as what it was.
 #[tokio::test]
 async fn retries_and_forks_go_on_from_the_answer_that_they_name() {
-    for stream in [true, false] {
+    for way in WAYS {
         let both = step(|request| says("Both.", vec![own(request, 1), clients(7)]));
-        let stand = Stand::new(stream, &sections(""), vec![calling(), both]).await;
+        let stand = Stand::new(way, &sections(""), vec![calling(), both]).await;
         let (_, first) = stand.ask(&stand.body(None, json!("Begin."))).await;
         let second = stand.body(Some(&first), json!([result("call_0", &long())]));
         let (_, both) = stand.ask(&second).await;
@@ -313,7 +398,7 @@ async fn retries_and_forks_go_on_from_the_answer_that_they_name() {
 /// A turn of a fixed format has no tools; the next one has those of before.
 #[tokio::test]
 async fn a_turn_without_tools_in_between_is_passed_over() {
-    let stand = Stand::new(false, &sections(""), vec![calling()]).await;
+    let stand = Stand::new(Way::Whole, &sections(""), vec![calling()]).await;
     let (_, seen) = stand.begun().await;
     let mut formatted = stand.body(Some(&seen), json!("As JSON."));
     formatted["text"] = json!({"format": {"type": "json_object"}});

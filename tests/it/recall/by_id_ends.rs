@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use compactproxy::demo::script::error;
 use serde_json::json;
 
-use super::by_id::{Stand, calling, result};
+use super::by_id::{Stand, WAYS, Way, calling, result};
 use super::continued::user;
 use crate::support::chat::{attempts, words};
 use crate::support::dialects::Responses;
@@ -16,14 +16,20 @@ const RESPONSES: &dyn Dialect = &Responses;
 
 #[tokio::test]
 async fn a_round_that_fails_by_id_gives_way_to_the_clients_own_request() {
-    for (stream, said, expected) in [(true, "", "Without."), (false, "Look. ", "Without."), (true, "Look. ", "Look. ")] {
+    for (way, said, expected) in [
+        (Way::Stream, "", "Without."),
+        (Way::Whole, "Look. ", "Without."),
+        (Way::Stream, "Look. ", "Look. "),
+        (Way::Socket, "", "Without."),
+        (Way::Socket, "Look. ", "Look. "),
+    ] {
         let steps = vec![
             calling(),
             step(move |request| says(said, vec![own(request, 1)])),
             step(|_| RESPONSES.broken("out of order")),
             step(|_| says("Without.", vec![])),
         ];
-        let stand = Stand::new(stream, &sections(""), steps).await;
+        let stand = Stand::new(way, &sections(""), steps).await;
         let (had, last) = stand.begun().await;
         assert_eq!((had.text.as_str(), had.waits), (expected, false));
         let (had, _) = stand.ask(&stand.body(Some(&last), json!("Go on."))).await;
@@ -44,7 +50,7 @@ async fn an_answer_that_broke_off_in_a_later_round_goes_on_where_it_was_whole() 
         step(|_| Reply::CutOff { answer: Answer::text("Found."), after: 4 }),
         step(|request| says(if request.body.to_string().contains(NEEDLE) { "4711." } else { "?" }, vec![])),
     ];
-    let stand = Stand::new(true, &sections(""), steps).await;
+    let stand = Stand::new(Way::Stream, &sections(""), steps).await;
     let (_, first) = stand.ask(&stand.body(None, json!("Begin."))).await;
     let seen = stand.broken(&stand.body(Some(&first), json!([result("call_0", &long())]))).await;
     let (had, _) = stand.ask(&stand.body(Some(&seen), json!("Go on."))).await;
@@ -54,10 +60,10 @@ async fn an_answer_that_broke_off_in_a_later_round_goes_on_where_it_was_whole() 
 
 #[tokio::test]
 async fn rounds_end_by_id() {
-    for stream in [true, false] {
+    for way in WAYS {
         let mut steps = vec![calling()];
         steps.extend((0..9).map(|n| step(move |request| says(&format!("{n} "), vec![own(request, n)]))));
-        let stand = Stand::new(stream, &sections("max_rounds = 3\n"), steps).await;
+        let stand = Stand::new(way, &sections("max_rounds = 3\n"), steps).await;
         let (had, last) = stand.begun().await;
         assert_eq!((had.text.as_str(), had.waits, had.calls.len()), ("0 1 2 ", false, 0));
         assert_eq!(stand.sent().len(), 4);
@@ -72,7 +78,7 @@ async fn rounds_end_by_id() {
 /// A chain that overflows in a later round begins anew with all of its history compacted, the round's call with it.
 #[tokio::test]
 async fn an_overflow_of_a_later_round_by_id_is_recovered() {
-    for stream in [true, false] {
+    for way in WAYS {
         let steps = vec![
             calling(),
             step(|_| says("Seen.", vec![])),
@@ -80,7 +86,7 @@ async fn an_overflow_of_a_later_round_by_id_is_recovered() {
             step(|_| RESPONSES.too_long()),
             step(|request| says(if told(request) { "It is 4711." } else { "?" }, vec![])),
         ];
-        let stand = Stand::new(stream, &format!("{}[compaction]\nkeep_tokens = 2000\n", sections("")), steps).await;
+        let stand = Stand::new(way, &format!("{}[compaction]\nkeep_tokens = 2000\n", sections("")), steps).await;
         let (_, seen) = stand.begun().await;
         let (had, last) = stand.ask(&stand.body(Some(&seen), json!(words(3, 4_000)))).await;
         assert_eq!(had.text, "It is 4711.");
@@ -97,12 +103,12 @@ async fn an_overflow_of_a_later_round_by_id_is_recovered() {
 /// Recovery's own removals bring the tool into a chain that had none.
 #[tokio::test]
 async fn the_tool_comes_with_what_recovery_removes_by_id() {
-    for stream in [true, false] {
+    for way in WAYS {
         let mut steps: Vec<Step> = (0..6).map(|_| step(|_| says("Noted.", vec![]))).collect();
         steps.push(step(|_| RESPONSES.too_long()));
         steps.push(step(|request| says("", vec![own(request, 1)])));
         steps.push(step(|_| says("Read.", vec![])));
-        let mut stand = Stand::new(stream, "[compaction]\nkeep_tokens = 2000\n[tools]\n", steps).await;
+        let mut stand = Stand::new(way, "[compaction]\nkeep_tokens = 2000\n[tools]\n", steps).await;
         let (_, mut last) = stand.ask(&stand.body(None, json!("Begin."))).await;
         for turn in 0..5 {
             (_, last) = stand.ask(&stand.body(Some(&last), json!(words(turn, 1_500)))).await;
@@ -126,7 +132,7 @@ async fn a_provider_that_takes_no_more_tools_by_id_gets_none() {
         })
     };
     let steps = (0..9).map(|_| taking("Fine.")).collect();
-    let stand = Stand::new(false, &sections("inject = \"always\"\n"), steps).await;
+    let stand = Stand::new(Way::Whole, &sections("inject = \"always\"\n"), steps).await;
     let (_, mut last) = stand.ask(&stand.body(None, json!("Begin."))).await;
     let mut asked = Vec::new();
     for turn in 0..3 {
@@ -141,14 +147,14 @@ async fn a_provider_that_takes_no_more_tools_by_id_gets_none() {
 /// Behind an answer that is kept, one that is not: nobody can continue it, and its client sends what came of it.
 #[tokio::test]
 async fn an_answer_that_is_not_kept_behind_one_that_is() {
-    for stream in [true, false] {
+    for way in WAYS {
         let steps = vec![
             calling(),
             step(|_| says("Seen.", vec![])),
             step(|request| says("Look. ", vec![own(request, 1)])),
             step(|request| says("It is 4711.", vec![own(request, 2), clients(7)])),
         ];
-        let stand = Stand::new(stream, &sections(""), steps).await;
+        let stand = Stand::new(way, &sections(""), steps).await;
         let (_, seen) = stand.begun().await;
         let mut body = stand.body(Some(&seen), json!([user("Which code?")]));
         body["store"] = json!(false);
@@ -157,7 +163,9 @@ async fn an_answer_that_is_not_kept_behind_one_that_is() {
         let next = RESPONSES.went_on(&body, &had);
         stand.ask(&next).await;
         let sent = stand.sent();
-        assert!(sent[2..].iter().all(|body| body["previous_response_id"] == seen), "{sent:?}");
+        // On a connection there is the answer before, too.
+        let rounds = if way == Way::Socket { 4.. } else { 2.. };
+        assert!(sent[rounds].iter().all(|body| body["previous_response_id"] == seen), "{sent:?}");
         let names = |body: &Value| RESPONSES.called(body, 0);
         assert_eq!(names(&sent[4]), ["read_evicted", "read_evicted", "execute"]);
         assert_unhurt(&stand.provider);
@@ -170,7 +178,7 @@ async fn the_same_words_behind_another_answer_are_another_history() {
     let reading = || vec![step(|request| says("", vec![own(request, 1)])), step(|_| says("Yes.", vec![]))];
     let mut steps = vec![calling(), step(|_| says("Seen.", vec![])), step(|_| says("Else.", vec![]))];
     steps.extend(reading());
-    let stand = Stand::new(false, &sections(""), steps).await;
+    let stand = Stand::new(Way::Whole, &sections(""), steps).await;
     let (_, seen) = stand.begun().await;
     let (_, other) = stand.ask(&stand.body(None, json!("Something else."))).await;
     let unkept = |previous: &Value| {
@@ -208,7 +216,7 @@ async fn session_tools_by_id_see_all_of_the_chain() {
             says("There.", vec![])
         }),
     ];
-    let stand = Stand::new(false, &format!("{}[sessions]\n", sections("inject = \"always\"\n")), steps).await;
+    let stand = Stand::new(Way::Whole, &format!("{}[sessions]\n", sections("inject = \"always\"\n")), steps).await;
     let (_, first) = stand.ask(&stand.body(None, json!("The heron nests in April."))).await;
     let (_, second) = stand.ask(&stand.body(Some(&first), json!("Go on."))).await;
     stand.logged().await;
