@@ -11,7 +11,6 @@ use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::legible::Legible;
-use super::recovery::Recovery;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::tenant::Proof;
@@ -70,12 +69,8 @@ impl Exchange<'_> {
         let before = (work.pieces.clone(), work.actions, work.tokens);
         let planned = work.activated.take();
         let second = match call.compactor.recover(work, verdict).await {
-            Recovery::Shorter => Some(self.try_once(call.parts, call.intake, work).await),
-            Recovery::Hopeless => None,
-            Recovery::Observed => {
-                self.shard.proxy.metrics.recovery_ended("observed");
-                return first;
-            }
+            true => Some(self.try_once(call.parts, call.intake, work).await),
+            false => None,
         };
         let (result, second) = match second {
             None => ("hopeless", None),
@@ -185,7 +180,7 @@ impl Exchange<'_> {
     /// the prompt could be too long.
     async fn judge(&self, work: &Work, answer: Response<Incoming>) -> (Step, Held) {
         let status = answer.status();
-        let held = work.may_overflow || work.recovers() && !status.is_success();
+        let held = work.may_overflow || work.mends() && !status.is_success();
         match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
             true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),

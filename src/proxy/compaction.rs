@@ -168,7 +168,7 @@ impl Compactor {
         let unsure = origin.proof == Proof::Claimed || work.known.incomplete;
         work.lacks_rows = unsure && binding::is_signed(conversation);
         // The body says nothing of how long a history is that the provider holds.
-        work.may_overflow |= work.recovers() && work.recorder.is_some() && conversation.fields.continues;
+        work.may_overflow |= work.mends() && work.recorder.is_some() && conversation.fields.continues;
         Some(work)
     }
 

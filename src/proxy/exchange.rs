@@ -143,9 +143,9 @@ impl Exchange<'_> {
         record.stage(Stage::Upstream);
         record.compacted(&work);
         let head = (held.answer.status(), held.answer.headers());
-        let watch = learning::of_call(self.shard, &mut work, head);
-        let rounds = self.rounds(parts, intake, &work, &held).map(Box::new);
-        Ok((held, Additions { notes: work.notes(), watch, rounds }))
+        let (notes, rounds) = (work.notes(), self.rounds(parts, intake, &work, &held).map(Box::new));
+        let watch = learning::of_last_call(self.shard, work, head);
+        Ok((held, Additions { notes, watch, rounds }))
     }
 
     /// One attempt, whose answer passes as it comes.

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde_json::Value;
 
 use super::Shard;
+use super::foresight::Foresight;
 use super::hold;
 use super::limits::Place;
 use super::observe::{Ending, Tail, Watch};
@@ -69,6 +70,18 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
         }
     })?;
     Some(watch.recorded_by(recorder).heard_by(listener))
+}
+
+/// The same where the request is done with, with what recovery would have made of it where it is only observed.
+pub fn of_last_call(
+    shard: &Arc<Shard>,
+    mut work: Box<Work>,
+    (status, headers): (StatusCode, &HeaderMap),
+) -> Option<Box<Watch>> {
+    let watch = of_call(shard, &mut work, (status, headers));
+    let Some(foresight) = Foresight::of(work, status) else { return watch };
+    let watch = watch.or_else(|| Watch::new(headers, |_, _| {}));
+    Some(watch?.foreseen_by(Some(foresight)))
 }
 
 /// Whose estimates a count of the provider's corrects.

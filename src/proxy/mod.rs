@@ -15,6 +15,7 @@ pub mod compaction;
 pub mod dial;
 pub mod encoding;
 mod exchange;
+mod foresight;
 mod forwarded;
 pub mod headers;
 pub mod hold;

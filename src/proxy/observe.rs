@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::chains::Recorder;
+use super::foresight::Foresight;
 use super::journal::Listener;
 use super::legible::Legible;
 use crate::wire::usage::Shown;
@@ -38,6 +39,7 @@ pub struct Watch {
     tail: Tail,
     recorder: Option<Recorder>,
     listener: Option<Listener>,
+    foresight: Option<Foresight>,
     legible: Legible,
     on_end: Box<dyn FnOnce(Ending, Tail) + Send>,
 }
@@ -75,13 +77,14 @@ impl Watch {
             tail: Tail::default(),
             recorder: None,
             listener: None,
+            foresight: None,
             legible,
             on_end: Box::new(on_end),
         }))
     }
 
     pub fn see(&mut self, data: &Bytes) {
-        let Self { tail, recorder, listener, legible, .. } = self;
+        let Self { tail, recorder, listener, foresight, legible, .. } = self;
         legible.feed(data, |decoded| {
             tail.push(decoded);
             if let Some(recorder) = recorder {
@@ -90,6 +93,7 @@ impl Watch {
             if let Some(listener) = listener {
                 listener.see(decoded);
             }
+            *foresight = foresight.take().and_then(|foresight| foresight.see(decoded));
         });
     }
 
@@ -105,7 +109,16 @@ impl Watch {
         self
     }
 
+    /// Has recovery foresee what it would do.
+    pub fn foreseen_by(mut self: Box<Self>, foresight: Option<Foresight>) -> Box<Self> {
+        self.foresight = foresight;
+        self
+    }
+
     pub fn end(self, ending: Ending) {
+        if let Some(foresight) = self.foresight {
+            foresight.finish();
+        }
         if let Some(listener) = self.listener.filter(|_| ending == Ending::Complete) {
             listener.finish();
         }

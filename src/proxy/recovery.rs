@@ -30,33 +30,9 @@ const OFFER: u64 = 600;
 /// Where the limit is not this many times the tool's tokens, the room is the conversation's.
 const OFFER_SHARE: u64 = 8;
 
-/// What comes of a refusal for length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recovery {
-    /// The body for the second attempt is made.
-    Shorter,
-    /// One would have been: the error is the client's.
-    Observed,
-    /// Nothing helps, the error is the client's.
-    Hopeless,
-}
-
 impl Compactor {
-    /// Rewrites `work` for its second attempt.
-    pub(super) async fn recover(&self, work: &mut Work, verdict: Verdict) -> Recovery {
-        let observed = work.origin.strategies.observe.then(|| work.known.clone());
-        let helps = self.shorten(work, verdict).await;
-        match observed {
-            _ if !helps => Recovery::Hopeless,
-            None => Recovery::Shorter,
-            Some(known) => {
-                work.report(known);
-                Recovery::Observed
-            }
-        }
-    }
-
-    async fn shorten(&self, work: &mut Work, verdict: Verdict) -> bool {
+    /// Rewrites `work` for its second attempt. False: nothing helps, the error is the client's.
+    pub(super) async fn recover(&self, work: &mut Work, verdict: Verdict) -> bool {
         let (sizes, budget_only) = match verdict {
             Verdict::Other => return false,
             Verdict::OutputBudget(sizes) => (sizes, !sizes.ambiguous),

@@ -26,12 +26,10 @@ use tokio::time::Instant;
 
 use self::ends::{Answers, Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
-use self::looking::Looking;
 use self::rounds::Ran;
 use self::side::{Reading, Side};
-use self::turn::{Mended, Message, Turn};
+use self::turn::{Looking, Mended, Message, Seen, Turn};
 use super::Shard;
-use super::work::Work;
 use crate::wire::frames::{Piece, close_frame};
 use crate::wire::rounds::MOST_WHOLE;
 
@@ -39,7 +37,7 @@ use crate::wire::rounds::MOST_WHOLE;
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an upstream's message that is read.
 const EVENT_BYTES: usize = MOST_WHOLE;
-/// Bytes of messages that wait at most until the one before them was looked at.
+/// Bytes that wait at most until all that is looked at is out.
 const LATER_BYTES: usize = 1024 * 1024;
 
 /// The close code of an end that goes away.
@@ -51,9 +49,7 @@ const TOO_BIG: u16 = 1009;
 pub struct Socket {
     ends: Ends,
     lanes: Lanes,
-    /// The client's message that is looked at.
-    looking: Option<Looking>,
-    /// What the client sent behind it.
+    /// What the client sent that may be anything, and what it sent behind that: it waits for all that is looked at.
     later: VecDeque<Piece>,
     later_bytes: usize,
     leaving: Leaving,
@@ -77,7 +73,8 @@ enum Leaving {
 enum Event {
     Client(io::Result<()>),
     Upstream(io::Result<()>),
-    Looked(Option<Box<Work>>),
+    /// What has become of the request of the lane at this place.
+    Looked(usize, Seen),
     /// What was made for the lane at this place.
     Mended(usize, Mended),
     /// What was done for an answer of the lane at this place; `None`: it was lost.
@@ -105,7 +102,6 @@ impl Socket {
                 stuck: false,
             },
             lanes: Lanes::default(),
-            looking: None,
             later: VecDeque::new(),
             later_bytes: 0,
             leaving: Leaving::No,
@@ -129,7 +125,11 @@ impl Socket {
                     self.ends.upstream.fail();
                 }
                 Event::Upstream(Ok(())) => {}
-                Event::Looked(work) => self.looked(work),
+                Event::Looked(at, work) => {
+                    if let Some(lane) = self.lanes.get_mut(at) {
+                        lane.looked(&mut self.ends, work);
+                    }
+                }
                 Event::Mended(at, mended) => {
                     if let Some(lane) = self.lanes.get_mut(at) {
                         lane.mended(&mut self.ends, mended);
@@ -163,7 +163,7 @@ impl Socket {
 
     /// Whether no request is on its way.
     fn is_at_rest(&self) -> bool {
-        self.looking.is_none() && self.lanes.are_all_idle()
+        self.later.is_empty() && self.lanes.are_all_idle()
     }
 
     /// What was held back for as long as may be passes.
@@ -194,8 +194,7 @@ impl Socket {
         let ending = shard.ending.clone();
         let may = |may| if may { Reading::On } else { Reading::Paused };
         let from_client = may(self.ends.upstream.has_room() && self.later_bytes < LATER_BYTES);
-        // Behind a refusal little is to come; should it be more, it waits.
-        let from_upstream = may(self.ends.client.has_room() && self.lanes.are_all_quiet());
+        let from_upstream = may(self.ends.client.has_room());
         let sleep = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
         let idle = self.moved.checked_add(self.idle);
         let silence = tokio::time::sleep_until(idle.unwrap_or_else(Instant::now));
@@ -205,7 +204,7 @@ impl Socket {
             () = sleep, if deadline.is_some() => Event::Deadline,
             () = ending.cancelled(), if self.leaving == Leaving::No => Event::Ending,
             () = silence, if idle.is_some() => Event::Idle,
-            event = finished(&mut self.looking, &mut self.lanes) => event,
+            event = finished(&mut self.lanes) => event,
         }
     }
 
@@ -236,53 +235,55 @@ impl Socket {
     }
 
     fn client_sent(&mut self, piece: Piece) {
-        match piece {
-            Piece::Control(frame) => self.ends.upstream.put(frame),
-            piece if self.looking.is_some() => {
-                self.later_bytes += piece.bytes();
-                self.later.push_back(piece);
+        if let Piece::Control(frame) = piece {
+            return self.ends.upstream.put(frame);
+        }
+        self.later_bytes += piece.bytes();
+        self.later.push_back(piece);
+        self.send_later();
+    }
+
+    /// Sends what the client sent, up to what has to wait.
+    fn send_later(&mut self) {
+        while let Some(piece) = self.later.pop_front() {
+            if !matches!(piece, Piece::Text { .. }) && self.lanes.are_looking() {
+                return self.later.push_front(piece);
             }
-            Piece::Text { raw, text } => {
-                let message = Message::of(&text);
-                match message.is_request().then(|| self.lanes.place(message.lane())).flatten() {
-                    Some(at) if self.lanes.is_idle(at) => self.look(at, raw, text.into()),
-                    Some(at) => {
-                        if let Some(lane) = self.lanes.get_mut(at) {
-                            lane.wait(&mut self.ends, raw, text.into());
-                        }
-                    }
-                    None if message.cancels() => self.cancelled(message.lane(), raw, &text),
-                    None => self.ends.send_upstream(raw),
-                }
-            }
-            Piece::Opaque(bytes) => {
-                // It may be a request that is too long to be read.
-                self.lanes.let_pass(&mut self.ends);
-                self.ends.upstream.put(bytes);
-            }
-            Piece::Close(bytes) => self.ends.upstream.put(bytes),
+            self.later_bytes -= piece.bytes();
+            self.send_on(piece);
         }
     }
 
-    /// The client wants an answer cancelled.
-    fn cancelled(&mut self, lane: Option<&str>, raw: Vec<Bytes>, text: &[u8]) {
-        match self.lanes.owner(lane) {
-            Owner::Lane(at) => {
-                if let Some(lane) = self.lanes.get_mut(at) {
-                    lane.cancel(&mut self.ends, raw, Bytes::copy_from_slice(text));
-                }
+    fn send_on(&mut self, piece: Piece) {
+        let Piece::Text { raw, text } = piece else {
+            // It may be a request that is too long to be read.
+            if matches!(piece, Piece::Opaque(_)) {
+                self.lanes.let_pass(&mut self.ends);
             }
-            Owner::Nobody | Owner::Unknown => self.ends.send_upstream(raw),
+            return self.ends.pass(piece);
+        };
+        let message = Message::of(&text);
+        if message.cancels()
+            && let Owner::Lane(at) = self.lanes.owner(message.lane())
+            && let Some(lane) = self.lanes.get_mut(at)
+        {
+            return lane.cancel(&mut self.ends, raw, Bytes::copy_from_slice(&text));
+        }
+        let asks = message.is_request();
+        let at = if asks { self.lanes.place(message.lane()) } else { self.lanes.position(message.lane()) };
+        let lane = at.and_then(|at| Some((at, self.lanes.get_mut(at)?)));
+        match lane {
+            Some((at, lane)) if asks && lane.is_idle() => self.look(at, raw, text.into()),
+            Some((_, lane)) if asks => lane.wait(&mut self.ends, raw, text.into()),
+            Some((_, lane)) => lane.pass(&mut self.ends, raw),
+            None => self.ends.send_upstream(raw),
         }
     }
 
     /// Nobody is left to answer: what is looked at or waits goes out as it is, and what is made is given up.
     fn client_left(&mut self) {
-        if let Some(Looking { raw, .. }) = self.looking.take() {
-            self.ends.send_upstream(raw);
-        }
         for lane in self.lanes.iter_mut() {
-            lane.give_up_mending(&mut self.ends);
+            lane.give_up_making(&mut self.ends);
             lane.go_no_further();
             lane.overlap(&mut self.ends);
         }
@@ -300,21 +301,9 @@ impl Socket {
         }
     }
 
-    /// Sends what came behind a message that was looked at, up to the next one that is.
-    fn send_later(&mut self) {
-        while self.looking.is_none()
-            && let Some(piece) = self.later.pop_front()
-        {
-            self.later_bytes -= piece.bytes();
-            self.client_sent(piece);
-        }
-    }
-
-    /// Looks at the next request whose lane has become free.
+    /// Looks at the next requests of the lanes that have become free.
     fn send_waiting(&mut self) {
-        while self.looking.is_none()
-            && let Some((at, raw, body)) = self.lanes.next()
-        {
+        while let Some((at, raw, body)) = self.lanes.next() {
             self.look(at, raw, body);
         }
     }
@@ -344,7 +333,7 @@ impl Socket {
                     }
                     Owner::Nobody => self.ends.send_client(raw),
                     Owner::Unknown => {
-                        self.lanes.iter_mut().for_each(|lane| lane.lost(&mut self.ends));
+                        self.lanes.lost(&mut self.ends);
                         self.ends.send_client(raw);
                     }
                 }
@@ -353,16 +342,16 @@ impl Socket {
     }
 }
 
-/// Waits for what is under way: the look, a mending, something that is done for an answer.
-async fn finished(looking: &mut Option<Looking>, lanes: &mut Lanes) -> Event {
+/// Waits for what is under way: a look, a mending, something that is done for an answer.
+async fn finished(lanes: &mut Lanes) -> Event {
     std::future::poll_fn(|cx| {
-        if let Some(looking) = looking
-            && let Poll::Ready(work) = Pin::new(&mut looking.work).poll(cx)
-        {
-            return Poll::Ready(Event::Looked(work.ok().flatten()));
-        }
         for (at, lane) in lanes.iter_mut().enumerate() {
             match &mut lane.turn {
+                Turn::Looking(Looking { work, .. }) => {
+                    if let Poll::Ready(work) = Pin::new(work).poll(cx) {
+                        return Poll::Ready(Event::Looked(at, work.ok().flatten()));
+                    }
+                }
                 Turn::Mending { mending, .. } => {
                     if let Poll::Ready(mended) = Pin::new(mending).poll(cx) {
                         return Poll::Ready(Event::Mended(at, mended.ok().flatten()));

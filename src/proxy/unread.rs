@@ -144,11 +144,14 @@ impl Exchange<'_> {
                 (Some(compactor), Some(incoming)) => compactor.look_back(incoming).await,
                 _ => None,
             };
-            let Some(mut work) = looked else { return Ok((Held::untouched(answer), Additions::default())) };
+            let Some(mut work) = looked.map(Box::new) else {
+                return Ok((Held::untouched(answer), Additions::default()));
+            };
             let held = self.settle((parts, intake), &mut work, answer).await;
             record.compacted(&work);
-            let watch = learning::of_call(self.shard, &mut work, (held.answer.status(), held.answer.headers()));
-            Ok((held, Additions { notes: work.notes(), watch, rounds: None }))
+            let notes = work.notes();
+            let watch = learning::of_last_call(self.shard, work, (held.answer.status(), held.answer.headers()));
+            Ok((held, Additions { notes, watch, rounds: None }))
         })
         .await
     }

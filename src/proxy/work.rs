@@ -174,13 +174,16 @@ impl Work {
         repeatable && self.origin.strategies.recovery
     }
 
+    /// Whether an overflow of this request is mended. Where strategies only observe nothing of an answer waits.
+    pub(super) fn mends(&self) -> bool {
+        self.recovers() && !self.origin.strategies.observe
+    }
+
     /// What becomes of an overflow of this request.
     pub(super) fn overflow(&self) -> Overflow {
-        // Of a request that would have gone out otherwise, the refusal says nothing.
-        let foreseen = self.origin.strategies.observe && self.actions != Actions::default();
         match self.origin.errand {
             Errand::Count => Overflow::Final,
-            _ if self.recovers() && !foreseen => Overflow::Mended,
+            _ if self.mends() => Overflow::Mended,
             _ => Overflow::Left,
         }
     }
@@ -224,7 +227,7 @@ impl Work {
         let over = origin.budget.window.is_some_and(|window| bound >= window.input.min(window.total));
         // What only the table says of a window may be far from what this server was started with.
         let unsure = !origin.confirmed && bytes >= UNKNOWN_WINDOW_BYTES;
-        self.may_overflow = self.recovers() && (over || unsure || origin.media);
+        self.may_overflow = self.mends() && (over || unsure || origin.media);
     }
 
     /// Whether the output that is asked for could be more than an upstream that told its limit leaves beside

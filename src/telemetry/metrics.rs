@@ -178,7 +178,12 @@ impl Metrics {
             self.tokens_before.increment(before);
             self.tokens_after.increment(after);
         }
-        end.actions.iter().for_each(|action| self.actions.count(action, &self.recorder));
+        self.acted(end.actions.iter().copied());
+    }
+
+    /// Records what was done to a request, or would have been.
+    pub fn acted(&self, actions: impl Iterator<Item = &'static str>) {
+        actions.for_each(|action| self.actions.count(action, &self.recorder));
     }
 
     /// Records how a side call ended.

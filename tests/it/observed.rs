@@ -12,7 +12,7 @@ use crate::support::dialects::{Chat, Dialect, Messages};
 use crate::support::program::{Program, configure};
 use crate::support::proxy::{Served, start};
 use crate::support::scripted::{Message, Scripted};
-use crate::support::wire::patiently;
+use crate::support::wire::{Listener, connect, patiently};
 
 const OBSERVE: &str = "[[policy]]\nmode = \"observe\"\n";
 const EVICTION: &str = "[tool_result_eviction]\nmax_result_chars = 2000\npreview_chars = 200\n";
@@ -21,6 +21,7 @@ const TRIM: &str =
 const PRUNE: &str = "[prune]\nprotect_tokens = 100\nmin_gain_tokens = 100\n";
 const SUMMARY: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
 const RECOVERY: &str = "[compaction]\n";
+const OVERFLOW: &str = r#"{"error":{"message":"This model's maximum context length is 8000 tokens. However, your messages resulted in 36000 tokens.","type":"invalid_request_error","code":"context_length_exceeded"}}"#;
 
 struct Case {
     sections: &'static str,
@@ -57,20 +58,20 @@ fn cases() -> [Case; 6] {
     ]
 }
 
-/// The actions that are counted, once the request is.
+/// The actions that are counted, once any are.
 async fn counted(proxy: &Served) -> BTreeSet<String> {
-    let page = async {
+    let counted = async {
         loop {
             let page = get(proxy.admin_addr, "/metrics").await.text().to_owned();
-            let ended = |line: &str| line.starts_with("compactproxy_requests_total{") && !line.ends_with(" 0");
-            if page.lines().any(ended) {
-                return page;
+            let actions = page.lines().filter_map(|line| line.strip_prefix("compactproxy_actions_total{action=\""));
+            let actions: BTreeSet<String> =
+                actions.map(|action| action.split('"').next().unwrap().to_owned()).collect();
+            if !actions.is_empty() {
+                return actions;
             }
         }
     };
-    let page = patiently("the count", page).await;
-    let actions = page.lines().filter_map(|line| line.strip_prefix("compactproxy_actions_total{action=\""));
-    actions.map(|action| action.split('"').next().unwrap().to_owned()).collect()
+    patiently("the count", counted).await
 }
 
 fn set(actions: Vec<&str>) -> BTreeSet<String> {
@@ -129,6 +130,40 @@ async fn a_full_fold_is_observed_too() {
         let bodies: Vec<Vec<u8>> = upstream.take().into_iter().map(|message| message.body).collect();
         assert_eq!(bodies == [raw.to_vec()], observes);
     }
+}
+
+/// What may overflow is held back elsewhere, until it says more than bookkeeping; and what is refused until it is whole.
+#[tokio::test]
+async fn what_is_observed_is_delayed_by_nothing() {
+    let listener = Listener::bind().await;
+    let proxy = start(parsed(&listener.url(), &format!("{RECOVERY}{OBSERVE}")));
+    let (begun, rest) = OVERFLOW.split_at(20);
+    let event = format!("data: {OVERFLOW}\n\n");
+    for (model, status, kind, opening, rest) in [
+        ("a", "200 OK", "text/event-stream", ": one\n\n", event.as_str()),
+        ("b", "400 Bad Request", "application/json", begun, rest),
+    ] {
+        let body = with(&history("a", 12, 3_000), json!({"model": model, "stream": true})).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: p\r\nAuthorization: Bearer k\r\n\
+            Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut client = connect(proxy.proxy_addr).await;
+        client.send(format!("{head}{body}")).await;
+        let mut upstream = listener.accept().await;
+        upstream.head().await;
+        upstream.exactly(body.len()).await;
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n{opening}");
+        upstream.send(answer).await;
+        // The rest comes only once this was seen.
+        client.until(opening).await;
+        upstream.send(rest).await;
+        client.until(rest).await;
+    }
+    let observed = "compactproxy_recoveries_total{result=\"observed\"} 2";
+    let recovered = async { while !get(proxy.admin_addr, "/metrics").await.text().contains(observed) {} };
+    patiently("what would be", recovered).await;
 }
 
 #[tokio::test]

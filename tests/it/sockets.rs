@@ -2,6 +2,7 @@
 
 mod end;
 mod lanes;
+mod looking;
 mod recovery;
 mod rounds;
 mod unread;
@@ -46,22 +47,30 @@ async fn ends_with(sections: &str, change: impl FnOnce(&mut Config)) -> Ends {
     over(start(config), listener).await
 }
 
-/// A socket through `proxy`, whose upstream is `listener`.
+/// A socket through `proxy`, whose upstream is `listener`. No summary is to be had.
 async fn over(proxy: Served, listener: Listener) -> Ends {
+    let (ends, listener) = joined(proxy, listener).await;
+    tokio::spawn(async move {
+        loop {
+            refuse(&mut listener.0.accept().await.unwrap().0).await;
+        }
+    });
+    ends
+}
+
+async fn refuse(side_call: &mut TcpStream) {
+    let _ = side_call.write_all(b"HTTP/1.1 500 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+}
+
+/// A socket through `proxy`, and where its side calls come.
+async fn joined(proxy: Served, listener: Listener) -> (Ends, Listener) {
     let url = format!("ws://{}/v1/responses", proxy.proxy_addr);
     let config = WebSocketConfig::default().max_frame_size(None);
     let client = tokio_tungstenite::connect_async_with_config(url, Some(config), false);
     let upstream = async { tokio_tungstenite::accept_async(listener.accept().await.stream).await };
     let (client, upstream) = patiently("the handshakes", async { tokio::join!(client, upstream) }).await;
     let (client, upstream) = (client.unwrap().0, upstream.unwrap());
-    // No summary is to be had.
-    tokio::spawn(async move {
-        loop {
-            let mut side_call = listener.0.accept().await.unwrap().0;
-            let _ = side_call.write_all(b"HTTP/1.1 500 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
-        }
-    });
-    Ends { client, upstream, proxy }
+    (Ends { client, upstream, proxy }, listener)
 }
 
 impl Ends {

@@ -6,16 +6,17 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::foresight;
 use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
-use super::super::recovery::Recovery;
 use super::super::second::Attempt;
+use super::super::work::Work;
 use super::ends::Ends;
 use super::lane::Lane;
 use super::rounds::Rounds;
-use super::turn::{Answering, HEAD_BYTES, Mended, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
 
@@ -34,7 +35,8 @@ impl Lane {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
                 let held = sent.take_held();
-                self.failed(ends, *sent, (held, status_of(text)));
+                let work = self.failed(ends, *sent, (held, status_of(text)));
+                foresight::told(work, text);
             }
             Step::Mend(verdict) => self.mend(ends, *sent, verdict),
             Step::Original => {
@@ -89,8 +91,8 @@ impl Lane {
         }
     }
 
-    /// An error goes to the client, unless it is that of a further request of the proxy's.
-    fn failed(&mut self, ends: &mut Ends, mut sent: Sent, (refusal, status): (Vec<Bytes>, Option<u16>)) {
+    /// An error goes to the client, unless it is that of a further request of the proxy's. Gives the request back.
+    fn failed(&mut self, ends: &mut Ends, mut sent: Sent, (refusal, status): (Vec<Bytes>, Option<u16>)) -> Box<Work> {
         if let (Some(compactor), Some(status)) = (&ends.shard.proxy.compactor, status) {
             let origin = &sent.work.origin;
             let now = std::time::Instant::now();
@@ -103,6 +105,7 @@ impl Lane {
                 ends.send_client(refusal);
             }
         }
+        sent.work
     }
 
     /// Closes the account of the request that was out.
@@ -111,6 +114,23 @@ impl Lane {
             record.status = status;
             record.close(Outcome::Relayed);
         }
+    }
+
+    /// Sends what the look at a request has led to, and what came behind it.
+    pub(super) fn looked(&mut self, ends: &mut Ends, work: Seen) {
+        let turn = std::mem::replace(&mut self.turn, Turn::Passing);
+        let Turn::Looking(Looking { raw, behind, reached, .. }) = turn else { return };
+        match work {
+            Some(work) => {
+                let sent = Sent::new(raw, work, Attempt::First, Vec::new());
+                self.send(ends, sent.of(reached, None));
+            }
+            None => {
+                ends.send_upstream(raw);
+                self.turn = Turn::Answering(Answering::one(None));
+            }
+        }
+        ends.send_upstream(behind);
     }
 
     /// Sends the body that a request has now, and holds its answer back.
@@ -127,7 +147,7 @@ impl Lane {
         work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
-            Some((compactor.recover(&mut work, verdict).await, work))
+            compactor.recover(&mut work, verdict).await.then_some(work)
         });
         self.turn = Turn::Mending { raw, refusal, reached, rounds, mending: AbortOnDropHandle::new(mending) };
     }
@@ -135,20 +155,11 @@ impl Lane {
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let turn = std::mem::replace(&mut self.turn, Turn::Passing);
         let Turn::Mending { raw, refusal, reached, rounds, .. } = turn else { return };
-        let result = match mended {
-            Some((Recovery::Shorter, work)) => {
-                let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
-                return self.send(ends, sent.of(reached, rounds));
-            }
-            Some((Recovery::Observed, work)) => {
-                if let Some(record) = &mut self.record {
-                    record.compacted(&work);
-                }
-                "observed"
-            }
-            Some((Recovery::Hopeless, _)) | None => "hopeless",
-        };
-        ends.shard.proxy.metrics.recovery_ended(result);
+        if let Some(work) = mended {
+            let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
+            return self.send(ends, sent.of(reached, rounds));
+        }
+        ends.shard.proxy.metrics.recovery_ended("hopeless");
         self.unmended(ends, rounds, refusal);
     }
 
@@ -164,9 +175,13 @@ impl Lane {
         }
     }
 
-    /// Holds nothing back any longer: what is out is taken for answered.
+    /// Holds nothing back any longer: what is looked at goes out as it is, and what is out is taken for answered.
     pub(super) fn let_pass(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
+            turn @ Turn::Looking(_) => {
+                self.turn = turn;
+                self.looked(ends, None);
+            }
             Turn::Holding(sent) => self.answered(ends, *sent),
             Turn::Mending { refusal, mut rounds, .. } => {
                 rounds.iter_mut().for_each(|rounds| rounds.closed = true);
@@ -186,8 +201,8 @@ impl Lane {
     }
 
     /// Nobody is left for whom a shorter body could be made.
-    pub(super) fn give_up_mending(&mut self, ends: &mut Ends) {
-        if matches!(self.turn, Turn::Mending { .. }) {
+    pub(super) fn give_up_making(&mut self, ends: &mut Ends) {
+        if matches!(self.turn, Turn::Looking(_) | Turn::Mending { .. }) {
             self.let_pass(ends);
         }
     }
@@ -200,6 +215,7 @@ impl Lane {
                 Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
             Turn::Mending { refusal, rounds: None, .. } => ends.send_client(refusal),
+            turn @ Turn::Looking(_) => self.turn = turn,
             turn => self.break_off_telling(ends, turn),
         }
     }

@@ -8,17 +8,20 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::budget::Permit;
-use super::super::hold::STREAM_BYTES;
 use super::super::outcome::Record;
 use super::super::second::Attempt;
 use super::ends::Ends;
-use super::turn::{Answering, Message, Trail, Turn};
+use super::turn::{Answering, Looking, Message, Trail, Turn};
 
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
 const MOST_LANES: usize = 64;
 
 /// Requests that wait on one lane; with one more all of them pass as they are.
 const MOST_WAITING: usize = 16;
+
+/// Bytes behind a request that wait until it was looked at, and behind a refusal until that was mended; with more neither
+/// is waited for.
+const BEHIND_BYTES: usize = 1024 * 1024;
 
 /// One lane.
 #[derive(Default)]
@@ -46,8 +49,17 @@ impl Lane {
         matches!(self.turn, Turn::Passing)
     }
 
+    pub fn is_looking(&self) -> bool {
+        matches!(self.turn, Turn::Looking(_))
+    }
+
+    /// Whether the upstream has a request that it has not answered.
+    fn is_out(&self) -> bool {
+        !self.is_free() && !self.is_looking()
+    }
+
     /// Whether nothing is out and nothing waits.
-    fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.is_free() && self.waiting.is_empty()
     }
 
@@ -59,11 +71,12 @@ impl Lane {
         }
     }
 
-    /// Whether little of the upstream's waits for what is made.
-    fn is_quiet(&self) -> bool {
-        match &self.turn {
-            Turn::Mending { refusal, .. } => refusal.iter().map(Bytes::len).sum::<usize>() <= STREAM_BYTES,
-            _ => true,
+    /// Sends a message that is no request, behind the request that is looked at.
+    pub fn pass(&mut self, ends: &mut Ends, raw: Vec<Bytes>) {
+        let Turn::Looking(Looking { behind, .. }) = &mut self.turn else { return ends.send_upstream(raw) };
+        behind.extend(raw);
+        if bytes_of(behind) > BEHIND_BYTES {
+            self.let_pass(ends);
         }
     }
 
@@ -72,9 +85,7 @@ impl Lane {
     pub fn wait(&mut self, ends: &mut Ends, raw: Vec<Bytes>, body: Bytes) {
         let mut permit = Permit::empty(&ends.shard.proxy.budget);
         let unread = matches!(&self.turn, Turn::Answering(Answering { unread: true, .. }));
-        let room = !unread
-            && self.waiting.len() < MOST_WAITING
-            && permit.grow(body.len() + raw.iter().map(Bytes::len).sum::<usize>());
+        let room = !unread && self.waiting.len() < MOST_WAITING && permit.grow(body.len() + bytes_of(&raw));
         self.waiting.push_back(Waiting { raw, body, _permit: permit });
         if !room {
             self.overlap(ends);
@@ -112,22 +123,31 @@ impl Lane {
             // The error before it was not shown.
             Turn::Holding(sent) if behind && sent.rounds.is_some() => {}
             Turn::Telling(_) | Turn::Running(_) if behind => {}
-            Turn::Passing | Turn::Holding(_) | Turn::Answering(_) if behind => ends.send_client(raw),
+            Turn::Passing | Turn::Looking(_) | Turn::Holding(_) | Turn::Answering(_) if behind => ends.send_client(raw),
             Turn::Holding(sent) => {
                 let step = sent.on_event(raw, text, Instant::now());
                 self.take(ends, step, (text, last));
             }
             // What follows the refusal belongs to it.
-            Turn::Mending { refusal, .. } => refusal.extend(raw),
+            Turn::Mending { refusal, .. } => {
+                refusal.extend(raw);
+                if bytes_of(refusal) > BEHIND_BYTES {
+                    self.let_pass(ends);
+                }
+            }
             Turn::Telling(_) => self.tell(ends, raw, text),
             // All of the answer has come.
             Turn::Running(_) => {}
-            Turn::Passing | Turn::Answering(_) => {
+            Turn::Passing | Turn::Looking(_) | Turn::Answering(_) => {
                 ends.send_client(raw);
                 self.observe((text, last));
             }
         }
     }
+}
+
+fn bytes_of(frames: &[Bytes]) -> usize {
+    frames.iter().map(Bytes::len).sum()
 }
 
 /// All lanes of a socket.
@@ -172,7 +192,8 @@ impl Lanes {
         Some(at)
     }
 
-    fn position(&self, id: Option<&str>) -> Option<usize> {
+    /// Where the lane is that a message names, if a request ever did.
+    pub fn position(&self, id: Option<&str>) -> Option<usize> {
         self.0.iter().position(|lane| lane.id.as_deref() == id)
     }
 
@@ -181,11 +202,11 @@ impl Lanes {
     pub fn owner(&self, id: Option<&str>) -> Owner {
         let of_id = self.position(id);
         if let Some(at) = of_id
-            && (id.is_some() || self.0.get(at).is_some_and(|lane| !lane.is_free()))
+            && (id.is_some() || self.0.get(at).is_some_and(Lane::is_out))
         {
             return Owner::Lane(at);
         }
-        let mut out = self.0.iter().enumerate().filter(|(_, lane)| id.is_none() && !lane.is_free());
+        let mut out = self.0.iter().enumerate().filter(|(_, lane)| id.is_none() && lane.is_out());
         match (out.next(), out.next()) {
             (Some((at, _)), None) => Owner::Lane(at),
             (Some(_), Some(_)) => Owner::Unknown,
@@ -200,11 +221,6 @@ impl Lanes {
         Some((at, raw, body))
     }
 
-    /// Whether the lane may send a request, with none before it.
-    pub fn is_idle(&self, at: usize) -> bool {
-        self.0.get(at).is_some_and(Lane::is_idle)
-    }
-
     pub fn are_all_idle(&self) -> bool {
         self.0.iter().all(Lane::is_idle)
     }
@@ -214,8 +230,8 @@ impl Lanes {
         self.0.len()
     }
 
-    pub fn are_all_quiet(&self) -> bool {
-        self.0.iter().all(Lane::is_quiet)
+    pub fn are_looking(&self) -> bool {
+        self.0.iter().any(Lane::is_looking)
     }
 
     /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
@@ -229,15 +245,15 @@ impl Lanes {
 
     /// Some bytes of the upstream's pass unread, whosever they are.
     pub fn passed_unread(&mut self, ends: &mut Ends, bytes: &[u8]) {
-        let mut out: Vec<&mut Lane> = self.0.iter_mut().filter(|lane| !lane.is_free()).collect();
+        let mut out: Vec<&mut Lane> = self.0.iter_mut().filter(|lane| lane.is_out()).collect();
+        out.iter_mut().for_each(|lane| lane.let_pass(ends));
+        // What may be in it cannot be hidden.
+        if out.iter().any(|lane| matches!(lane.turn, Turn::Telling(_))) {
+            ends.stuck = true;
+            return;
+        }
         match out.as_mut_slice() {
             [only] => {
-                only.let_pass(ends);
-                // What is in it cannot be hidden.
-                if matches!(&only.turn, Turn::Telling(_)) {
-                    ends.stuck = true;
-                    return;
-                }
                 only.passed_unread(bytes);
                 if matches!(&only.turn, Turn::Answering(Answering { unread: true, .. })) {
                     only.overlap(ends);
@@ -245,5 +261,10 @@ impl Lanes {
             }
             several => several.iter_mut().for_each(|lane| lane.lost(ends)),
         }
+    }
+
+    /// An event may be any of those that are out.
+    pub fn lost(&mut self, ends: &mut Ends) {
+        self.0.iter_mut().filter(|lane| lane.is_out()).for_each(|lane| lane.lost(ends));
     }
 }

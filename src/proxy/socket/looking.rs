@@ -5,27 +5,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::aliases::Reached;
 use super::super::budget::Permit;
 use super::super::origin::Tools;
 use super::super::outcome::Record;
-use super::super::second::Attempt;
-use super::super::work::Work;
 use super::Socket;
-use super::turn::{Answering, Message, Sent, Turn};
+use super::turn::{Answering, Looking, Message, Turn};
 use crate::wire::Dialect;
-
-/// A request that is looked at, and the place of its lane.
-pub(super) struct Looking {
-    pub(super) lane: usize,
-    pub(super) raw: Vec<Bytes>,
-    pub(super) reached: Option<Reached>,
-    pub(super) work: AbortOnDropHandle<Option<Box<Work>>>,
-}
 
 impl Socket {
     /// Begins to look at a request of the lane at this place.
     pub(super) fn look(&mut self, at: usize, raw: Vec<Bytes>, body: Bytes) {
+        // Which lane an event belongs to has to be known before anything can be taken out of an answer.
+        let known = self.lanes.count() < 2 || self.ends.names_lanes;
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let shard = &self.ends.shard;
         let mut permit = Permit::empty(&shard.proxy.budget);
@@ -38,27 +29,10 @@ impl Socket {
         lane.record = Some(record);
         let permit = vec![Arc::new(permit)];
         let reached = Message::of(&body).previous().and_then(|id| self.ends.reached.get(id));
-        // Which lane an event belongs to has to be known before anything can be taken out of an answer.
-        let known = self.lanes.count() < 2 || self.ends.names_lanes;
         let tools = if known { Tools::Offered } else { Tools::Without };
         let (asker, of_look) = (self.ends.asker(), reached.clone());
         let looking = tokio::spawn(async move { asker.look((body, permit), (tools, of_look)).await });
-        self.looking = Some(Looking { lane: at, raw, reached, work: AbortOnDropHandle::new(looking) });
-    }
-
-    /// Sends what the look has led to.
-    pub(super) fn looked(&mut self, work: Option<Box<Work>>) {
-        let Some(Looking { lane, raw, reached, .. }) = self.looking.take() else { return };
-        let Some(lane) = self.lanes.get_mut(lane) else { return };
-        match work {
-            Some(work) => {
-                let sent = Sent::new(raw, work, Attempt::First, Vec::new());
-                lane.send(&mut self.ends, sent.of(reached, None));
-            }
-            None => {
-                self.ends.send_upstream(raw);
-                lane.turn = Turn::Answering(Answering::one(None));
-            }
-        }
+        let work = AbortOnDropHandle::new(looking);
+        lane.turn = Turn::Looking(Looking { raw, behind: Vec::new(), reached, work });
     }
 }

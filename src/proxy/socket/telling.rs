@@ -117,6 +117,7 @@ impl Lane {
                 None => ends.send_upstream(raw),
             },
             Turn::Mending { rounds: Some(rounds), .. } => rounds.closed = true,
+            Turn::Looking(_) => self.pass(ends, raw),
             Turn::Mending { .. } | Turn::Answering(_) | Turn::Passing => ends.send_upstream(raw),
         }
     }
@@ -156,7 +157,7 @@ impl Lane {
             Turn::Mending { rounds: Some(rounds), .. } => {
                 ends.shard.tasks.spawn(async move { rounds.draft.keep().await });
             }
-            Turn::Mending { .. } | Turn::Answering(_) | Turn::Passing => {}
+            Turn::Mending { .. } | Turn::Answering(_) | Turn::Looking(_) | Turn::Passing => {}
         }
     }
 }

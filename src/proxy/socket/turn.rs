@@ -11,7 +11,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::aliases::Reached;
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
-use super::super::recovery::Recovery;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use super::ends::mask;
@@ -40,8 +39,11 @@ pub struct Sent {
     pub since: Option<Instant>,
 }
 
-/// What recovery has made of a request; `None` where nothing is compacted.
-pub type Mended = Option<(Recovery, Box<Work>)>;
+/// What recovery has made of a request; `None` where nothing helps.
+pub type Mended = Option<Box<Work>>;
+
+/// What a request has become; `None` where it goes out as it came.
+pub type Seen = Option<Box<Work>>;
 
 /// What goes on.
 #[derive(Default)]
@@ -49,6 +51,8 @@ pub enum Turn {
     /// No request is out.
     #[default]
     Passing,
+    /// A request is looked at before it goes out.
+    Looking(Looking),
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
@@ -66,6 +70,16 @@ pub enum Turn {
     Telling(Box<Rounds>),
     /// Between two answers, or behind the last, the proxy's tools run and what was hidden is kept.
     Running(Running),
+}
+
+/// A request that is looked at.
+pub struct Looking {
+    pub raw: Vec<Bytes>,
+    /// What the client sent behind it that is no request: it goes out behind it.
+    pub behind: Vec<Bytes>,
+    /// What is known of the answer that it continues.
+    pub reached: Option<Reached>,
+    pub work: AbortOnDropHandle<Seen>,
 }
 
 /// So many answers pass; a single one is observed.
