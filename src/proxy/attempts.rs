@@ -11,13 +11,15 @@ use super::hold::{ERROR_BYTES, Sent, Step};
 use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::legible::Legible;
+use super::origin::Tools;
 use super::reply::Fault;
 use super::second::{Attempt, Next, Refusal, next};
 use super::tenant::Proof;
 use super::work::Work;
+use crate::store::ToolUse;
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
-use crate::wire::{Digest, Errand};
+use crate::wire::{Digest, Errand, refusal};
 
 /// What both attempts are made of.
 struct Call<'c> {
@@ -59,6 +61,9 @@ impl Exchange<'_> {
         match follows {
             Next::Relay | Next::FirstRefusal { .. } => first,
             Next::Shorten(verdict) => self.compacted(&call, work, verdict, first).await,
+            Next::Original if work.offered().is_some() && says(&first, refusal::refuses_tools) => {
+                self.without_tools(&call, work, first).await
+            }
             Next::Original => self.original(&call, work, first).await,
         }
     }
@@ -81,6 +86,9 @@ impl Exchange<'_> {
                 Next::FirstRefusal { condemned } => {
                     // What the provider does not take is not to be in force at the next turn.
                     let tools = condemned && work.begun.is_some() && call.compactor.give_up_overlay(work);
+                    if work.begun.is_some() && says(&held, refusal::refuses_tools) {
+                        call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
+                    }
                     if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
@@ -122,6 +130,26 @@ impl Exchange<'_> {
             }
             _ => first,
         }
+    }
+
+    /// After a refusal of tools: the same body without the proxy's, and none for this model any more.
+    async fn without_tools(&self, call: &Call<'_>, work: &mut Work, first: Held) -> Held {
+        let again = Box::pin(self.work_again(call.parts, call.intake, Tools::Without)).await;
+        let Some(mut again) = again else { return self.original(call, work, first).await };
+        let Ok((step, held)) = self.try_once(call.parts, call.intake, &again).await else { return first };
+        let metrics = &self.shard.proxy.metrics;
+        // Refused without tools as well: so it was not for them, or not for them alone.
+        if is_refusal(held.answer.status()) && !matches!(step, Step::Recover(_)) {
+            call.compactor.give_up_overlay(work);
+        } else {
+            call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
+            metrics.failed_open(FailOpen::Tools);
+        }
+        if again.pieces.is_some() {
+            (again.actions, again.tokens, again.activated) = (work.actions, work.tokens, work.activated);
+        }
+        *work = *again;
+        held
     }
 
     /// After a refusal of a rewritten body: the client's own.
@@ -196,7 +224,7 @@ fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
         Step::Rejected(status) => (Verdict::Other, status),
         Step::Hold | Step::Release => (Verdict::Other, status.as_u16()),
     };
-    let of_form = matches!(step, Step::Rejected(500));
+    let of_form = matches!(step, Step::Rejected(status) if !matches!(status, 400 | 422));
     Refusal { verdict, status: Some(status), sent: sent(work), of_form, overflow: work.overflow() }
 }
 
@@ -211,15 +239,20 @@ fn is_refusal(status: StatusCode) -> bool {
 
 /// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
 fn may_be_refused(work: &Work, status: StatusCode) -> bool {
-    work.is_rewritten() && matches!(status.as_u16(), 200 | 400 | 422 | 500)
+    work.is_rewritten() && matches!(status.as_u16(), 200 | 400 | 404 | 422 | 500)
 }
 
 /// Whether a refusal is about signed thinking (A10, A27).
 fn speaks_of_thinking(refusal: &Held) -> bool {
+    says(refusal, |text| memchr::memmem::find(text, b"thinking").is_some())
+}
+
+/// Whether the text of a refusal is one of these.
+fn says(refusal: &Held, what: impl FnOnce(&[u8]) -> bool) -> bool {
     let Some(mut legible) = Legible::of(refusal.answer.headers(), ERROR_BYTES) else { return false };
     let mut text = Vec::new();
     for piece in &refusal.pieces {
         legible.feed(piece, |read| text.extend_from_slice(read));
     }
-    memchr::memmem::find(&text, b"thinking").is_some()
+    what(&text)
 }

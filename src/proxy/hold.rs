@@ -59,8 +59,8 @@ pub enum Step {
     /// Final: too long; never [`Verdict::Other`]. What was held is the error, should the second
     /// attempt fail too; on a stream or a giant body more of it may follow.
     Recover(Verdict),
-    /// Final: a rewritten body was refused with this status (400, 422, or 500 where its text blames the messages'
-    /// form): send the original.
+    /// Final: a rewritten body was refused with this status (400, 422; 500 where its text blames the messages' form; any
+    /// where it says that no tools are taken): send the original, or leave the tools out.
     Rejected(u16),
 }
 
@@ -214,9 +214,7 @@ impl Hold {
     fn judge_error(&mut self) {
         let State::Error { status, text } = &self.state else { return };
         let step = match overflow::classify(*status, text) {
-            Verdict::Other if self.sent == Sent::Rewritten && *status == 500 && refusal::blames_form(text) => {
-                Step::Rejected(500)
-            }
+            Verdict::Other if self.sent == Sent::Rewritten && blames(*status, text) => Step::Rejected(*status),
             Verdict::Other => self.refused(*status).unwrap_or(Step::Release),
             verdict => Step::Recover(verdict),
         };
@@ -258,6 +256,11 @@ impl Hold {
             self.state = State::Final(Step::Release);
         }
     }
+}
+
+/// Whether an error blames what a rewritten body may have that the client's own has not.
+fn blames(status: u16, text: &[u8]) -> bool {
+    status == 500 && refusal::blames_form(text) || refusal::refuses_tools(text)
 }
 
 /// What an event says that is its own message.

@@ -42,6 +42,7 @@ mod pulse;
 pub mod reading;
 pub mod recent;
 pub mod recovery;
+mod refused_tools;
 pub mod rehearsal;
 pub mod relay;
 mod remembered;

@@ -10,7 +10,7 @@ use super::Shard;
 use super::work::Work;
 use crate::compact::plan::Actions;
 use crate::telemetry::RequestEnd;
-use crate::telemetry::metrics::{OpenStream, Stage, StageTimes};
+use crate::telemetry::metrics::{OpenStream, Rounds, Stage, StageTimes};
 use crate::wire::Dialect;
 
 /// How one request ended.
@@ -150,8 +150,8 @@ struct Detail {
     since: Instant,
     actions: Actions,
     tokens: Option<(u64, u64)>,
-    /// Model calls of one answer, their input and their output tokens.
-    rounds: Option<(u64, u64, u64)>,
+    /// Model calls of one answer.
+    rounds: Option<Rounds>,
 }
 
 impl Record {
@@ -190,8 +190,8 @@ impl Record {
         detail.tokens = work.tokens.map(|tokens| (tokens.before, tokens.after));
     }
 
-    /// The answer was made of several model calls: how many, their input and their output tokens.
-    pub fn made_of(&mut self, rounds: (u64, u64, u64)) {
+    /// The answer was made of several model calls.
+    pub fn made_of(&mut self, rounds: Rounds) {
         let started = self.started;
         self.detail.get_or_insert_with(|| Box::new(Detail::since(started))).rounds = Some(rounds);
     }
@@ -214,6 +214,8 @@ impl Record {
             stages: detail.map(|detail| detail.stages).unwrap_or_default(),
             tokens: detail.and_then(|detail| detail.tokens),
             actions: &actions,
+            // Of one call alone the client is told all.
+            rounds: detail.and_then(|detail| detail.rounds).filter(|rounds| rounds.calls > 1),
         });
         let (status, label) = (self.status, outcome.label());
         let elapsed_ms = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
@@ -221,7 +223,8 @@ impl Record {
         let actions = || actions.join(",");
         let tokens = detail.and_then(|detail| detail.tokens);
         let (before, after) = tokens.unwrap_or_default();
-        let (rounds, prompt, completion) = detail.and_then(|detail| detail.rounds).unwrap_or_default();
+        let Rounds { calls: rounds, input: prompt, output: completion, .. } =
+            detail.and_then(|detail| detail.rounds).unwrap_or_default();
         match outcome.culprit() {
             Some(Culprit::Upstream) => {
                 tracing::warn!(

@@ -5,7 +5,7 @@
 //! again, also after a restart.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,6 @@ use crate::wire::{Conversation, Digest, Errand, hosted};
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
-/// Most conversations that are remembered as refused with tools; beyond it all are forgotten.
-const MOST_REFUSED: usize = 1_024;
 /// Tools of known agents that read files, by name.
 const FILE_READERS: [&str; 7] = ["read_file", "Read", "read", "view", "readFile", "read_many_files", "ReadFile"];
 
@@ -103,30 +101,14 @@ pub struct Overlaid {
     pub previous: Option<String>,
     /// Stands for the conversation where its provider refuses what is added.
     pub tree: Digest,
+    /// The client has no tools of its own.
+    pub alone: bool,
     /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
     pub permit: Vec<Arc<Permit>>,
     pub least: usize,
     /// The store could not say all of what was added before: nothing new may begin.
     pub incomplete: bool,
-}
-
-/// Conversations whose provider refused a body with the proxy's tools. Lost at a restart, which costs one more refusal.
-#[derive(Debug, Default)]
-pub struct Refused(Mutex<HashSet<(Tenant, Digest)>>);
-
-impl Refused {
-    fn note(&self, conversation: (Tenant, Digest)) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_REFUSED {
-            known.clear();
-        }
-        known.insert(conversation);
-    }
-
-    pub(super) fn has(&self, conversation: (Tenant, Digest)) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&conversation)
-    }
 }
 
 impl Compactor {
@@ -152,21 +134,25 @@ impl Compactor {
         let places = Places::of(&self.store, Names::of_headers(&incoming.parts.headers), identity, conversation);
         let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
-        let (tip, permit) = (places.next()?, incoming.permit.clone());
-        let mut overlaid = Overlaid { tip, tree, client, permit, least, incomplete, ..Overlaid::default() };
+        let (tip, permit, alone) = (places.next()?, incoming.permit.clone(), !conversation.has_tools());
+        let mut overlaid = Overlaid { tip, tree, alone, client, permit, least, incomplete, ..Overlaid::default() };
         overlaid.incomplete |= continued.as_ref().is_some_and(|continued| continued.incomplete);
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
         let turn = errand != Errand::Compact && incoming.tools == Tools::Offered;
         // Out of such an answer nothing could be taken.
-        let turn = turn && !hosted::is_framed(path);
+        let turn = turn && !hosted::is_framed(path) && !self.takes_no_tools(incoming, identity, conversation);
         if let Some(mut offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
             offers.frozen = frozen(&rows);
             if let Some(continued) = &continued {
-                offers.behind(continued);
+                offers.behind(continued, &overlaid);
             }
             self.choose(&mut overlaid, identity.tenant, offers, (conversation, errand)).await;
+        }
+        // A history with calls in it needs tools (P11).
+        if alone && overlaid.offered.is_none() {
+            edits.clear();
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         match continued {
@@ -202,7 +188,7 @@ impl Compactor {
 
     /// How tools may come into this request. `None`: not at all.
     fn offers(conversation: &Conversation<'_>, strategies: &Strategies) -> Option<Offers> {
-        let settings = strategies.tools.as_ref().filter(|tools| tools.inject != Inject::Never)?;
+        let settings = strategies.tools.as_ref()?;
         let root = conversation.items.first()?.chain;
         if client_compaction::asks_for_it(conversation) {
             return None;
@@ -214,7 +200,7 @@ impl Compactor {
             Inject::Auto => Offered::of(std::iter::once(Tool::ReadEvicted), &declared),
             Inject::Always => Offered::of(enabled.tools(), &declared),
         };
-        let (offered, rounds) = (Arc::new(offered?), settings.max_rounds);
+        let (offered, rounds) = (offered.map(Arc::new), settings.max_rounds);
         Some(Offers { inject: settings.inject, offered, frozen: None, declared, root, rounds, continues: false })
     }
 
@@ -236,20 +222,21 @@ impl Compactor {
             overlaid.offered = Some(frozen).filter(|_| stays && turns != Some(1)).map(Arc::new);
             return;
         }
-        if overlaid.incomplete || !may(&offers.offered) || self.store.health() != Health::Up {
+        let Some(offered) = offers.offered.filter(|offered| may(offered) && !overlaid.incomplete) else { return };
+        if self.store.health() != Health::Up {
             return;
         }
         overlaid.bound = is_signed(conversation);
         if overlaid.bound || offers.inject == Inject::Auto {
-            overlaid.candidate = Some(offers.offered);
+            overlaid.candidate = Some(offered);
             return;
         }
         // What continues another is known by the id of its answer.
         if errand != Errand::Generate || offers.continues {
-            overlaid.offered = Some(offers.offered);
+            overlaid.offered = Some(offered);
             return;
         }
-        let row = row(OverlayKind::Offer, offers.root, &*offers.offered, overlaid.least);
+        let row = row(OverlayKind::Offer, offers.root, &*offered, overlaid.least);
         let batch = Batch { root: offers.root, overlays: row.into_iter().collect(), ..Batch::default() };
         if self.store.commit(&tenant, batch).await.is_ok() {
             let stored = self.store.overlays(&tenant, &[offers.root]).await;
@@ -337,7 +324,8 @@ impl Compactor {
 /// How tools may come into a request.
 struct Offers {
     inject: Inject,
-    offered: Arc<Offered>,
+    /// `None`: no new ones, but those that were offered before stay (L4).
+    offered: Option<Arc<Offered>>,
     /// Those that are offered in the conversation already.
     frozen: Option<Offered>,
     declared: Vec<String>,
@@ -351,8 +339,12 @@ struct Offers {
 impl Offers {
     /// For a request that continues another. In a conversation whose beginning nobody has seen tools come with a removal
     /// alone: should its provider refuse them, that could not be remembered for all of it.
-    fn behind(&mut self, continued: &Continued) {
+    ///
+    /// A client without tools of its own has those that were offered where its beginning was seen: the history that its
+    /// provider holds may set others (`additional_tools`).
+    fn behind(&mut self, continued: &Continued, overlaid: &Overlaid) {
         self.continues = true;
+        self.offered = self.offered.take().filter(|_| !overlaid.alone);
         self.frozen = continued.offered.clone().or(self.frozen.take());
         if !continued.whole {
             self.inject = Inject::Auto;

@@ -94,7 +94,7 @@ impl Compactor {
         if !self.make_whole(work).await {
             return false;
         }
-        let offer = room_for_tools(work, sizes);
+        let offer = self.room_for_tools(work, sizes);
         let origin = Arc::clone(&work.origin);
         let Some(rung) = self.climb_down(&origin, &work.known, (sizes, offer)).await else { return false };
         let Ok(conversation) = origin.read() else { return false };
@@ -116,6 +116,22 @@ impl Compactor {
         work.set_pieces(edits);
         // Another writer may have been first: what is placed is what is stored, not what was proposed.
         work.pieces.is_some() && work.sent_bytes() < refused
+    }
+
+    /// Tokens for the tool that comes with a request's first removal. Where it would take too much of the window, it does
+    /// not come; nor where a refusal of tools could not be mended any more, because nobody knows whether the model takes
+    /// some.
+    fn room_for_tools(&self, work: &mut Work, sizes: &Sizes) -> u64 {
+        let Some(overlaid) = work.overlaid.as_mut().filter(|overlaid| overlaid.candidate.is_some()) else { return 0 };
+        let told = sizes.limit.filter(|_| sizes.unit == Unit::Tokens);
+        let limit = told.or(work.origin.budget.window.map(|window| window.input));
+        let takes = !overlaid.alone || self.has_taken_tools(&work.origin);
+        if takes && limit.is_none_or(|limit| limit >= OFFER * OFFER_SHARE) {
+            return OFFER;
+        }
+        overlaid.candidate = None;
+        Arc::make_mut(&mut work.origin).readers.evicted = None;
+        0
     }
 
     /// The first rung that helps and leaves `offer` tokens of its room.
@@ -224,22 +240,6 @@ impl Compactor {
         calibration.observe(estimated, reported);
         self.store.learn_calibration(&counted.tenant, &counted.upstream, &counted.model, calibration.factor());
     }
-}
-
-/// Tokens for the tool that comes with a request's first removal. Where it would take too much of the window, it does
-/// not come.
-fn room_for_tools(work: &mut Work, sizes: &Sizes) -> u64 {
-    let Some(overlaid) = work.overlaid.as_mut().filter(|overlaid| overlaid.candidate.is_some()) else { return 0 };
-    let told = sizes.limit.filter(|_| sizes.unit == Unit::Tokens);
-    let limit = told.or(work.origin.budget.window.map(|window| window.input));
-    if limit.is_none_or(|limit| limit >= OFFER * OFFER_SHARE) {
-        return OFFER;
-    }
-    overlaid.candidate = None;
-    if let Some(origin) = Arc::get_mut(&mut work.origin) {
-        origin.readers.evicted = None;
-    }
-    0
 }
 
 /// Whether the body would be shorter than the one that was refused.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::last::Last;
 use super::outcome::{Outcome, Record};
 use super::relay::RelayError;
+use crate::telemetry::metrics::Rounds;
 use crate::wire::usage::Usage;
 
 /// Pieces that wait for the client; beyond it the upstream waits.
@@ -19,20 +20,22 @@ pub const WAITING: usize = 4;
 /// What the rounds of an answer came to.
 #[derive(Debug, Default)]
 pub struct Tally {
-    rounds: AtomicU64,
-    prompt: AtomicU64,
-    completion: AtomicU64,
+    calls: AtomicU64,
+    input: AtomicU64,
+    cached: AtomicU64,
+    output: AtomicU64,
     finished: AtomicBool,
 }
 
 impl Tally {
     /// An upstream's answer has ended.
     pub fn round(&self, usage: Option<Usage>) {
-        let Usage { prompt_tokens, completion_tokens, .. } =
+        let Usage { prompt_tokens, completion_tokens, cached_tokens } =
             usage.unwrap_or(Usage { prompt_tokens: 0, completion_tokens: 0, cached_tokens: 0 });
-        self.rounds.fetch_add(1, Ordering::Relaxed);
-        self.prompt.fetch_add(prompt_tokens, Ordering::Relaxed);
-        self.completion.fetch_add(completion_tokens, Ordering::Relaxed);
+        let counts = [(&self.calls, 1), (&self.input, prompt_tokens), (&self.cached, cached_tokens)];
+        for (count, more) in counts.into_iter().chain([(&self.output, completion_tokens)]) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     /// The answer has been written to its end. Without this it has broken off, whatever became of its driver.
@@ -41,9 +44,10 @@ impl Tally {
     }
 
     /// Model calls, and the tokens of all of them.
-    pub fn totals(&self) -> (u64, u64, u64) {
+    pub fn totals(&self) -> Rounds {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        (of(&self.rounds), of(&self.prompt), of(&self.completion))
+        let (calls, input, cached, output) = (of(&self.calls), of(&self.input), of(&self.cached), of(&self.output));
+        Rounds { calls, input, cached, output }
     }
 }
 

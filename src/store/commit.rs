@@ -147,12 +147,18 @@ impl Packed {
         self.texts.chunk_by(together).flat_map(|some| some.chunks(TEXTS_PER_STATEMENT))
     }
 
-    /// Bytes of the stored values.
+    /// Bytes in memory: the stored values, their keys, and what was said.
     pub(super) fn bytes(&self) -> usize {
-        let texts: usize = self.texts.iter().map(|(.., body)| body.len()).sum();
-        let rows: usize = self.evictions.iter().map(|(_, body)| body.len()).sum();
-        let overlays: usize = self.overlays.iter().map(|(_, body)| body.len()).sum();
-        texts + rows + overlays + self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.body.len())
+        let texts = self.texts.iter().map(|(.., body)| body.len() + size_of::<PackedText>());
+        let rows = self.evictions.iter().map(|(_, body)| body.len() + size_of::<(Digest, Vec<u8>)>());
+        let overlays = self
+            .overlays
+            .iter()
+            .map(|(overlay, body)| body.len() + overlay.body.len() + size_of::<(Overlay, Vec<u8>)>());
+        let checkpoint = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.body.len());
+        let said = self.said.iter().flat_map(|said| &said.messages);
+        let said = said.map(|(_, text)| text.len() + size_of::<(Digest, String)>());
+        size_of::<Self>() + texts.chain(rows).chain(overlays).chain(said).sum::<usize>() + checkpoint
     }
 
     /// A text's stored form, and its length in bytes.

@@ -53,6 +53,7 @@ pub(super) type LearnedId = [u8; 16];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Value {
+    /// The calibration; of what is no number, 1 or 0 ([`ToolUse`]).
     pub(super) factor: Option<f64>,
     pub(super) window: LearnedWindow,
 }
@@ -70,7 +71,28 @@ pub(super) struct Learned {
     windows: bool,
 }
 
+/// Whether a model takes tools, as its upstream's answers told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolUse {
+    Taken,
+    Refused,
+}
+
 impl Store {
+    /// Whether a model takes tools, if that was learned. A refusal is forgotten with its [expiry](EXPIRY_SECONDS): servers
+    /// learn, too.
+    pub fn tool_use(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<ToolUse> {
+        let taken = self.shared.learned().get(&tool_use_id(tenant, upstream, model), now())?.factor?;
+        Some(if taken > 0.0 { ToolUse::Taken } else { ToolUse::Refused })
+    }
+
+    pub fn learn_tool_use(&self, tenant: &Tenant, upstream: &str, model: &str, told: ToolUse) {
+        if self.tool_use(tenant, upstream, model) != Some(told) {
+            let factor = if told == ToolUse::Taken { 1.0 } else { 0.0 };
+            self.learn(tool_use_id(tenant, upstream, model), Value { factor: Some(factor), ..Value::default() });
+        }
+    }
+
     /// The factor by which estimates for a model are off, if it was learned.
     pub fn calibration(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<f64> {
         self.shared.learned().get(&calibration_id(tenant, upstream, model), now())?.factor
@@ -117,10 +139,15 @@ impl Store {
 
 /// Every request asks for a window: what is hashed before its key is hashed once.
 static CALIBRATION: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key("compactproxy 2025 calibration"));
+static TOOL_USE: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key("compactproxy 2026 tool use"));
 static WINDOW: LazyLock<Hasher> = LazyLock::new(|| Hasher::new_derive_key("compactproxy 2025 window"));
 
 pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {
     id(&CALIBRATION, tenant, &[upstream, model])
+}
+
+fn tool_use_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {
+    id(&TOOL_USE, tenant, &[upstream, model])
 }
 
 pub(super) fn window_id(key: &WindowKey<'_>) -> LearnedId {
@@ -225,6 +252,20 @@ mod tests {
         }
         assert_eq!(learned.get(&0_u128.to_le_bytes(), 1), None);
         assert_eq!(learned.get(&1_u128.to_le_bytes(), 1), Some(VALUE));
+    }
+
+    #[tokio::test]
+    async fn whether_a_model_takes_tools_is_known_of_that_model_alone() {
+        let store = Store::in_memory_only(crate::store::Limits::default()).await.unwrap();
+        let (a, b) = (Tenant([1; 16]), Tenant([2; 16]));
+        store.learn_tool_use(&a, "u", "m", ToolUse::Refused);
+        assert_eq!(store.tool_use(&a, "u", "m"), Some(ToolUse::Refused));
+        for (tenant, upstream, model) in [(&b, "u", "m"), (&a, "v", "m"), (&a, "u", "n")] {
+            assert_eq!(store.tool_use(tenant, upstream, model), None);
+        }
+        assert_eq!(store.calibration(&a, "u", "m"), None);
+        store.learn_tool_use(&a, "u", "m", ToolUse::Taken);
+        assert_eq!(store.tool_use(&a, "u", "m"), Some(ToolUse::Taken));
     }
 
     #[test]

@@ -203,6 +203,7 @@ impl Memory {
             if let Some(held) = self.rows.get(&(*tenant, digest)) {
                 row.keep_held(held);
             }
+            self.keep_quarantined(&(*tenant, digest), &mut row);
             self.least_covered = self.least_covered.min(row.least_bytes());
             let bytes = row.bytes();
             self.rows.insert((*tenant, digest), row, bytes);

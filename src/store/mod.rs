@@ -50,7 +50,7 @@ pub use files::{
     MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, Rewrite,
 };
 pub use flushes::{Flush, Said, Waiting};
-pub use learned::{LearnedWindow, WindowKey};
+pub use learned::{LearnedWindow, ToolUse, WindowKey};
 pub use limits::Limits;
 use notes::Note;
 pub use overlays::{FoundOverlays, Overlay, OverlayKind};

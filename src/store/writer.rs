@@ -230,8 +230,7 @@ impl Writer {
     }
 
     async fn close(&mut self) {
-        self.late_again = Instant::now();
-        while self.write_late().await == Due::More {}
+        self.write_last().await;
         while self.flush().await == Due::More {}
         self.let_go().await;
         self.shared.closed();

@@ -1,6 +1,8 @@
 //! Metrics for Prometheus: `compactproxy_<noun>_<unit>[_total]`. A value of its own, no global:
 //! handles are looked up once per set of labels and kept, so that recording is a few atomic additions.
 
+mod upstream;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use dashmap::DashMap;
 use metrics::{Counter, Gauge, Histogram, Key, Label, Metadata, Recorder};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use self::upstream::Upstream;
 use crate::store::Health;
 use crate::wire::Dialect;
 
@@ -24,6 +27,10 @@ pub const SIDE_CALLS: &str = "compactproxy_side_calls_total";
 pub const RECOVERIES: &str = "compactproxy_recoveries_total";
 pub const FAIL_OPENS: &str = "compactproxy_fail_opens_total";
 pub const TOOL_ROUNDS: &str = "compactproxy_tool_rounds_total";
+pub const ROUND_CALLS: &str = "compactproxy_round_calls_total";
+pub const ROUND_INPUT: &str = "compactproxy_round_input_tokens_total";
+pub const ROUND_CACHED: &str = "compactproxy_round_input_tokens_cached_total";
+pub const ROUND_OUTPUT: &str = "compactproxy_round_output_tokens_total";
 pub const STORE_UP: &str = "compactproxy_store_up";
 pub const STORE_DEGRADED: &str = "compactproxy_store_degraded";
 pub const STORE_QUEUE: &str = "compactproxy_store_queue_commits";
@@ -66,6 +73,8 @@ pub enum FailOpen {
     Commit,
     /// The provider refused the rewritten body and took the client's own.
     Refused,
+    /// The model takes no tools.
+    Tools,
 }
 
 /// How one request ended. Labels come from enums (`&'static str`), so that their number is bounded.
@@ -84,6 +93,18 @@ pub struct RequestEnd<'r> {
     pub tokens: Option<(u64, u64)>,
     /// The names of what was done, as the response header has them.
     pub actions: &'r [&'static str],
+    /// What an answer came to that was made of several model calls.
+    pub rounds: Option<Rounds>,
+}
+
+/// Model calls that became one answer: how many, and the tokens that the provider reported for all of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rounds {
+    pub calls: u64,
+    /// Cached ones included.
+    pub input: u64,
+    pub cached: u64,
+    pub output: u64,
 }
 
 /// The process's metrics. Cheap to share; never fails.
@@ -107,12 +128,6 @@ pub struct Metrics {
     buffered_bytes: Gauge,
     store_up: Gauge,
     store_degraded: Gauge,
-}
-
-/// Handles of one upstream, by dialect and outcome.
-struct Upstream {
-    name: String,
-    requests: DashMap<(Option<Dialect>, &'static str), (Counter, Histogram)>,
 }
 
 /// Counters of one name that differ in one label.
@@ -140,11 +155,10 @@ impl Metrics {
         let recorder = with_buckets(PrometheusBuilder::new()).build_recorder();
         describe(&recorder);
         let names = upstreams.chain([OTHER]);
-        let named = |name: &str| Upstream { name: name.to_owned(), requests: DashMap::new() };
         let stage = |stage: Stage| histogram(&recorder, STAGE_SECONDS, vec![Label::new("stage", stage.name())]);
         Arc::new(Self {
             handle: recorder.handle(),
-            upstreams: names.map(named).collect(),
+            upstreams: names.map(Upstream::named).collect(),
             stages: Stage::ALL.map(stage),
             tokens_before: counter(&recorder, TOKENS_BEFORE, Vec::new()),
             tokens_after: counter(&recorder, TOKENS_AFTER, Vec::new()),
@@ -167,7 +181,8 @@ impl Metrics {
 
     /// Records how a request ended.
     pub fn request_ended(&self, end: &RequestEnd<'_>) {
-        if let Some(upstream) = self.upstreams.iter().find(|known| known.name == end.upstream).or(self.upstreams.last())
+        if let Some(upstream) =
+            self.upstreams.iter().find(|known| known.is_named(end.upstream)).or(self.upstreams.last())
         {
             upstream.ended(end, &self.recorder);
         }
@@ -203,6 +218,7 @@ impl Metrics {
             FailOpen::Plan => "plan",
             FailOpen::Commit => "commit",
             FailOpen::Refused => "refused",
+            FailOpen::Tools => "tools",
         };
         self.fail_opens.count(reason, &self.recorder);
     }
@@ -265,28 +281,6 @@ impl Metrics {
     }
 }
 
-impl Upstream {
-    /// Records a request under its labels; their handles are made at their first use.
-    fn ended(&self, end: &RequestEnd<'_>, recorder: &PrometheusRecorder) {
-        let key = (end.dialect, end.outcome);
-        let record = |(requests, seconds): &(Counter, Histogram)| {
-            requests.increment(1);
-            seconds.record(end.total);
-        };
-        if let Some(known) = self.requests.get(&key) {
-            return record(&known);
-        }
-        let dialect = Label::new("dialect", dialect_name(end.dialect));
-        let upstream = Label::new("upstream", self.name.clone());
-        let outcome = Label::new("outcome", end.outcome);
-        let requests = counter(recorder, REQUESTS, vec![dialect.clone(), upstream.clone(), outcome]);
-        let seconds = histogram(recorder, REQUEST_SECONDS, vec![dialect, upstream]);
-        let made = (requests, seconds);
-        record(&made);
-        self.requests.insert(key, made);
-    }
-}
-
 impl Family {
     fn new(name: &'static str, label: &'static str) -> Self {
         Self { name, label, counters: DashMap::new() }
@@ -313,15 +307,6 @@ impl Stage {
             Self::Commit => "commit",
             Self::Upstream => "upstream",
         }
-    }
-}
-
-fn dialect_name(dialect: Option<Dialect>) -> &'static str {
-    match dialect {
-        Some(Dialect::Chat) => "chat",
-        Some(Dialect::Responses) => "responses",
-        Some(Dialect::Messages) => "messages",
-        None => "none",
     }
 }
 
@@ -364,6 +349,13 @@ fn describe(recorder: &PrometheusRecorder) {
         ),
         (SIDE_CALLS, "The proxy's own model calls, by result."),
         (TOOL_ROUNDS, "Model calls in which the model called the proxy's own tools, by what followed."),
+        (ROUND_CALLS, "Model calls of answers that were made of more than one, by dialect and upstream."),
+        (
+            ROUND_INPUT,
+            "Input tokens of all those calls, as providers report them; clients are told those of the last one.",
+        ),
+        (ROUND_CACHED, "Of these, the tokens that were read from the provider's cache."),
+        (ROUND_OUTPUT, "Output tokens of all those calls; clients are told the sum."),
         (RECOVERIES, "Attempts to recover from a context overflow, by result."),
         (FAIL_OPENS, "Requests that went out less rewritten than they were due, because of doubt, by reason."),
         (LOG_DROPPED, "Messages that are missing in the session log: its queue was full, or the store failed."),

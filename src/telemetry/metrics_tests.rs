@@ -11,6 +11,7 @@ fn end<'r>(upstream: &'r str, actions: &'r [&'static str]) -> RequestEnd<'r> {
         stages: STAGES,
         tokens: Some((100, 40)),
         actions,
+        rounds: None,
     }
 }
 
@@ -43,6 +44,22 @@ fn a_request_is_recorded_with_all_it_says() {
     assert_line(&page, r#"compactproxy_actions_total{action="summarized"} 1"#);
     assert_line(&page, "compactproxy_input_tokens_before_total 300");
     assert_line(&page, "compactproxy_input_tokens_after_total 120");
+}
+
+#[test]
+fn an_answer_of_several_calls_is_recorded_under_its_upstream_and_dialect() {
+    let metrics = Metrics::new(["openai", "other"].into_iter());
+    assert!(!metrics.render().contains("compactproxy_round_"));
+    let rounds = Some(Rounds { calls: 3, input: 300, cached: 200, output: 30 });
+    metrics.request_ended(&RequestEnd { rounds, ..end("openai", &[]) });
+    metrics.request_ended(&RequestEnd { rounds, ..end("openai", &[]) });
+    metrics.request_ended(&RequestEnd { rounds, dialect: Some(Dialect::Messages), ..end("openai", &[]) });
+    let page = metrics.render();
+    assert_line(&page, r#"compactproxy_round_calls_total{dialect="chat",upstream="openai"} 6"#);
+    assert_line(&page, r#"compactproxy_round_input_tokens_total{dialect="chat",upstream="openai"} 600"#);
+    assert_line(&page, r#"compactproxy_round_input_tokens_cached_total{dialect="chat",upstream="openai"} 400"#);
+    assert_line(&page, r#"compactproxy_round_output_tokens_total{dialect="chat",upstream="openai"} 60"#);
+    assert_line(&page, r#"compactproxy_round_calls_total{dialect="messages",upstream="openai"} 3"#);
 }
 
 #[test]
@@ -80,14 +97,14 @@ fn the_rest_is_recorded() {
 #[test]
 fn every_name_follows_the_rule_and_is_described() {
     let metrics = Metrics::new(std::iter::empty());
-    metrics.request_ended(&end("x", &["evicted"]));
+    metrics.request_ended(&RequestEnd { rounds: Some(Rounds::default()), ..end("x", &["evicted"]) });
     metrics.side_call_ended("ok");
     metrics.recovery_ended("ok");
     metrics.round_ended("again");
     metrics.failed_open(FailOpen::Lookup);
     let page = metrics.render();
     let names: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.len(), 18, "{page}");
+    assert_eq!(names.len(), 22, "{page}");
     for name in names {
         assert!(name.starts_with("compactproxy_"), "{name}");
         assert!(page.contains(&format!("# HELP {name} ")), "{name} is not described");

@@ -8,6 +8,7 @@ use super::definitions::{Enabled, Tool};
 use super::matches::{Bounds, SEARCH_TIME, matches};
 use super::page::{NoPlace, page, room};
 use super::sessions::View;
+use super::shown::Shown;
 use crate::compact::TextKey;
 use crate::compact::page::{QueryError, compiled};
 use crate::proxy::reading::{Reading, Unread, Who};
@@ -39,6 +40,8 @@ pub struct Toolbox {
     pub(super) folder: Option<String>,
     /// Most Unicode characters of a result.
     pub(super) page_chars: usize,
+    /// The removed texts that may be read.
+    shown: Shown,
 }
 
 /// What a call says to the model; `Err`: what is wrong.
@@ -46,13 +49,24 @@ pub(super) type Answer = Result<String, String>;
 
 impl Toolbox {
     pub fn new(reading: Arc<Reading>, caller: Caller, enabled: Enabled, page_chars: usize) -> Self {
-        Self { reading, caller, enabled, folder: None, page_chars }
+        Self { reading, caller, enabled, folder: None, page_chars, shown: Shown::Any }
     }
 
     /// The same, with copies of memory files in this folder of the tenant's.
     #[must_use]
     pub fn mirrored(self, folder: Option<String>) -> Self {
         Self { folder, ..self }
+    }
+
+    /// The same for a model that was shown no more than this: an id from elsewhere is answered as one that does not exist.
+    #[must_use]
+    pub fn to(self, shown: Shown) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// The model was shown more.
+    pub fn show(&mut self, shown: Shown) {
+        self.shown.and(shown);
     }
 
     pub fn enabled(&self) -> Enabled {
@@ -89,13 +103,16 @@ impl Toolbox {
     async fn read_evicted(&self, asked: arguments::Reading) -> Answer {
         let keys: Vec<TextKey> = self.caller.tenants.iter().map(|tenant| self.reading.store.text_key(tenant)).collect();
         let (id, page_chars) = (asked.id, self.page_chars);
+        if !self.shown.has(&id) {
+            return Err(UNKNOWN.to_owned());
+        }
         let work = move |text: &str| {
             // The id of another tenant's text is no id here.
             keys.iter().any(|key| key.id(text) == asked.id).then(|| part(text, &asked, page_chars))
         };
         match self.reading.text(self.caller.who, id, work).await {
             Ok(Some(part)) => part,
-            Ok(None) | Err(Unread::Unknown) => Err(unknown(&id.to_string())),
+            Ok(None) | Err(Unread::Unknown) => Err(UNKNOWN.to_owned()),
             Err(why) => Err(format!("{why}.")),
         }
     }
@@ -115,11 +132,9 @@ impl Toolbox {
     }
 }
 
-fn unknown(id: &str) -> String {
-    format!(
-        "no text is kept under the id {id}. Copy the id exactly from a notice in this conversation; do not guess one."
-    )
-}
+/// Without the id: that it was asked for is no reason to know of it.
+const UNKNOWN: &str =
+    "no text is kept under this id. Copy the id exactly from a notice in this conversation; do not guess one.";
 
 /// The part of a text that is asked for.
 fn part(text: &str, asked: &arguments::Reading, page_chars: usize) -> Result<String, String> {

@@ -10,3 +10,4 @@ pub mod mcp;
 mod memory;
 pub mod page;
 pub mod sessions;
+pub mod shown;

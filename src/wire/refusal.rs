@@ -1,5 +1,5 @@
-//! Refusals of a body's form that come as a server's own failure: local servers answer 500 where a chat template
-//! will not render the messages (D2 to D5).
+//! What refusals say of a body: that its form is to blame, also where that comes as a server's own failure (local servers
+//! answer 500 where a chat template will not render the messages, D2 to D5), or that it has tools.
 
 use std::sync::LazyLock;
 
@@ -24,20 +24,77 @@ const WORDINGS: &[&str] = &[
     r"\bno user (?:query|message) found\b",
 ];
 
+/// What servers say whose model, or whose configuration, takes no tools at all.
+const NO_TOOLS: &[&str] = &[
+    // Ollama, Bedrock, OpenRouter, Groq, Mistral, Gemini and who words it like them.
+    r"(?:\bnot|n't|\bno endpoints? found that|\bunable to) support\w*\b[^.;]{0,60}\b(?:tools?|functions?|(?:tool|function)[ _-]call\w*)\b",
+    r"\b(?:tools?|tool[ _-]use|tool[ _-]choice|functions?|(?:tool|function)[ _-]call\w*)\b[^.;]{0,60}\b(?:(?:is|are) (?:currently |yet )?(?:not|un)[ -]?(?:supported|enabled|available|allowed|permitted)|not supported|unsupported|isn't supported|aren't supported)\b",
+    // vLLM without a parser for calls, llama.cpp without its template engine.
+    r"--enable-auto-tool-choice\b",
+    r"\btools? param\w* requires? --jinja\b",
+    // Who reads requests strictly.
+    r"\b(?:unknown|unrecognized|unsupported|extra) (?:request )?(?:arguments?|param\w*|fields?|keys?|propert\w+)\b[^.;]{0,30}\btools(?:[^\[.\w]|$)",
+    r"\btools\W{1,4}extra (?:inputs|fields) (?:are )?not permitted\b",
+];
+
+static FORM: LazyLock<Regex> = LazyLock::new(|| any_of(WORDINGS));
+static TOOLS: LazyLock<Regex> = LazyLock::new(|| any_of(NO_TOOLS));
+
 #[expect(clippy::expect_used, reason = "the patterns are constants and compiled by the tests")]
-static FORM: LazyLock<Regex> = LazyLock::new(|| {
-    let text = WORDINGS.join("|");
-    RegexBuilder::new(&text).unicode(false).case_insensitive(true).build().expect("a pattern of our own")
-});
+fn any_of(wordings: &[&str]) -> Regex {
+    RegexBuilder::new(&wordings.join("|")).unicode(false).case_insensitive(true).build().expect("a pattern of our own")
+}
 
 /// Whether an error's body blames the form of the messages.
 pub fn blames_form(body: &[u8]) -> bool {
     FORM.is_match(body.get(..EXAMINED_BYTES).unwrap_or(body))
 }
 
+/// Whether an error's body says that no tools are taken, whichever they are.
+pub fn refuses_tools(body: &[u8]) -> bool {
+    TOOLS.is_match(body.get(..EXAMINED_BYTES).unwrap_or(body))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_takes_no_tools_is_understood_and_what_is_wrong_with_one_is_something_else() {
+        for text in [
+            r#"{"error":{"message":"registry.ollama.ai/library/gemma3:4b does not support tools","type":"api_error","param":null,"code":null}}"#,
+            r#"{"error":"registry.ollama.ai/library/gemma:2b does not support tools"}"#,
+            r#"{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set","type":"BadRequestError","param":null,"code":400}"#,
+            r#"{"error":{"message":"No endpoints found that support tool use. To learn more about provider routing, visit: https://openrouter.ai/docs","code":404}}"#,
+            r#"{"error":{"code":500,"message":"tools param requires --jinja flag","type":"server_error"}}"#,
+            r#"{"error":{"message":"`tool calling` is not supported with this model","type":"invalid_request_error"}}"#,
+            r#"{"error":{"message":"Unsupported parameter: 'tools' is not supported with this model.","type":"invalid_request_error","param":"tools","code":"unsupported_parameter"}}"#,
+            r#"{"object":"error","message":"Function calling is not enabled for this model","type":"invalid_request_error","code":3051}"#,
+            r#"{"error":{"code":400,"message":"Function calling is not enabled for models/gemma-3-27b-it","status":"INVALID_ARGUMENT"}}"#,
+            r#"{"message":"This model doesn't support tool use."}"#,
+            r#"{"message":"This model doesn't support tool use in streaming mode."}"#,
+            r#"{"error":{"message":"deepseek-reasoner does not support Function Calling"}}"#,
+            r#"{"error":{"message":"Unrecognized request argument supplied: tools"}}"#,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"tools: Extra inputs are not permitted"}}"#,
+        ] {
+            assert!(refuses_tools(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "",
+            r#"{"error":{"message":"Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified."}}"#,
+            r#"{"error":{"message":"Missing required parameter: 'tools[0].function.name'."}}"#,
+            r#"{"error":{"message":"Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 129 instead."}}"#,
+            r#"{"error":{"message":"An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'."}}"#,
+            r#"{"type":"error","error":{"message":"messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: t1."}}"#,
+            r#"{"type":"error","error":{"message":"unexpected `tool_use_id` found in `tool_result` blocks: t1. Each `tool_result` block must have a corresponding `tool_use` block"}}"#,
+            r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported."}}"#,
+            r#"{"error":{"message":"max_tokens is too large"}}"#,
+            r#"{"error":{"message":"Unknown parameter: 'tools[0].strict'."}}"#,
+            r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens (8900 in the messages, 100 in the functions)."}}"#,
+        ] {
+            assert!(!refuses_tools(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn templates_blame_the_form_and_other_failures_do_not() {

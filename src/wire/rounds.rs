@@ -10,14 +10,17 @@ mod chat;
 mod events;
 mod messages;
 mod object;
+mod own;
 mod responses;
 mod told;
+mod tools;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
 use self::object::Object;
+pub use self::own::Own;
 use super::conversation::{Conversation, Dialect};
 use super::scan::string;
 use super::splice::Edit;
@@ -132,8 +135,8 @@ pub const MOST_ARGUMENTS: usize = 256 << 10;
 const CONTENT: &str = "\"content\":";
 
 impl Conversation<'_> {
-    /// Whether `count` tools may be added: the client has tools and leaves their choice to the model, wants one answer
-    /// of no fixed format, and there is room (C8).
+    /// Whether `count` tools may be added: the client leaves the choice of tools to the model, wants one answer of no fixed
+    /// format, and there is room (C8).
     pub fn may_offer(&self, count: usize) -> bool {
         match self.dialect {
             Dialect::Chat => chat::may_offer(self, count),
@@ -176,7 +179,12 @@ impl Conversation<'_> {
         }
     }
 
-    /// Adds tools behind the client's own.
+    /// Whether the client has tools of its own.
+    pub fn has_tools(&self) -> bool {
+        tools::tools(self).is_none_or(|tools| !tools.is_empty())
+    }
+
+    /// Adds tools behind the client's own, if it has any.
     pub fn offer(&self, offers: &[Offer]) -> Option<Edit> {
         match self.dialect {
             Dialect::Chat => chat::offer(self, offers),

@@ -1,6 +1,8 @@
 //! The model reads removed texts back in the same turn: what the client sees of it, what the provider gets, and that
 //! what was hidden is there again on every later request. One matrix for all dialects, streamed or not.
 
+mod accounts;
+mod alone;
 mod apart;
 mod bounds;
 mod by_id;
@@ -9,11 +11,13 @@ mod choices;
 mod continued;
 mod ends;
 mod failures;
+mod frozen;
 mod histories;
 mod offers;
 mod overlong;
 mod pace;
 mod scope;
+mod shown;
 mod slow;
 mod turns;
 

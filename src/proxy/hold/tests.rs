@@ -72,6 +72,11 @@ fn a_refused_rewrite_is_told() {
     let template = r#"{"error":{"code":500,"message":"Jinja Exception: conversation roles must alternate"}}"#;
     assert_eq!(play(Sent::Rewritten, 500, &[template.as_bytes()], Ending::End).0, Step::Rejected(500));
     assert_eq!(ends_in(500, template), Step::Release, "the client's own body is the client's");
+    let tools = r#"{"error":{"message":"No endpoints found that support tool use"}}"#;
+    for status in [400, 404, 422, 500, 503] {
+        assert_eq!(play(Sent::Rewritten, status, &[tools.as_bytes()], Ending::End).0, Step::Rejected(status));
+        assert_eq!(ends_in(status, tools), Step::Release, "the client's own tools are the client's");
+    }
 }
 
 #[test]

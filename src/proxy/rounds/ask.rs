@@ -17,7 +17,9 @@ use super::super::outcome::Outcome;
 use super::super::reply::Fault;
 use super::super::{Exchange, learning};
 use super::call::Call;
+use super::draft::shown;
 use super::{End, Rounds};
+use crate::tools::shown::Shown;
 use crate::wire::chain;
 use crate::wire::rounds::Reach;
 use crate::wire::splice::splice;
@@ -58,7 +60,9 @@ impl Rounds {
         // The last round is to bring the call that the client asked for: there are only its own tools to be called.
         let tools = if self.demanding && self.draft.is_at_limit() { Tools::Without } else { Tools::Offered };
         let recorder = self.recorder.take();
-        self.ask((&parts, &intake), tools, recorder).await
+        let (call, shown) = self.ask((&parts, &intake), tools, recorder).await?;
+        self.draft.show(shown);
+        Ok(call)
     }
 
     /// The client's own body once more, without tools: nothing of the rounds so far was shown.
@@ -66,16 +70,17 @@ impl Rounds {
         self.draft.forget();
         let none = || End::Fault(Fault::new(Outcome::AnswerBroken, "the client's request is gone"));
         let intake = self.intake.take().ok_or_else(none)?;
-        self.ask((&self.parts, &intake), Tools::Without, None).await
+        let (call, _) = self.ask((&self.parts, &intake), Tools::Without, None).await?;
+        Ok(call)
     }
 
-    /// One model call.
+    /// One model call, and the removed texts of which it told the model.
     async fn ask(
         &self,
         (parts, intake): (&Parts, &Intake),
         tools: Tools,
         recorder: Option<Recorder>,
-    ) -> Result<Call, End> {
+    ) -> Result<(Call, Shown), End> {
         let fault = || End::Fault(Fault::new(Outcome::ConnectFailed, "there is no upstream for this request"));
         let (route, clients) = self.shard.upstream(self.index).ok_or_else(fault)?;
         let dialect = Some(self.draft.dialect);
@@ -83,11 +88,12 @@ impl Rounds {
         let Some(mut work) = exchange.work_again(parts, intake, tools).await else {
             let request = http::Request::from_parts(parts.clone(), intake.original());
             let answer = exchange.attempt(request, BodyHeaders::TakenIn).await.map_err(End::Fault)?;
-            return Ok(Call { held: Held::untouched(answer), watch: None });
+            return Ok((Call { held: Held::untouched(answer), watch: None }, Shown::default()));
         };
         work.recorder = recorder.or(work.recorder.take());
         let held = exchange.attempts(parts, intake, &mut work).await.map_err(End::Fault)?;
         let watch = learning::of_call(&self.shard, &mut work, (held.answer.status(), held.answer.headers()));
-        Ok(Call { held, watch })
+        let shown = if work.offered().is_some() { shown(&work) } else { Shown::default() };
+        Ok((Call { held, watch }, shown))
     }
 }

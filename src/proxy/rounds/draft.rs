@@ -11,11 +11,13 @@ use super::super::overlay::{Offered, row};
 use super::super::reading::{Reading, Who};
 use super::super::work::Work;
 use super::enabled;
-use crate::store::{Batch, Overlay, OverlayKind, Tenant};
+use crate::config::ToolScope;
+use crate::store::{Batch, Overlay, OverlayKind, Tenant, ToolUse};
 use crate::tools::execution::{Caller, Toolbox};
 use crate::tools::sessions::View;
-use crate::wire::rounds::{Alias, Answer, Form, OwnResult, Reach, Round};
-use crate::wire::{self, Conversation, Dialect, Digest, chain};
+use crate::tools::shown::Shown;
+use crate::wire::rounds::{Alias, Answer, Form, Own, OwnResult, Reach, Round};
+use crate::wire::{self, Conversation, Dialect, Digest, Sight, chain};
 
 /// What the model is told of calls at the end of a turn that may not go on.
 const NOT_RUN: &str =
@@ -48,20 +50,32 @@ impl Draft {
         let reading = shard.proxy.reading.as_ref()?;
         let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
         let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
+        let own = match overlaid.alone {
+            true => Own::alone(offered.names()),
+            false => offered.names().into(),
+        };
+        if let Some(compactor) = &shard.proxy.compactor {
+            compactor.told_of_tools(&work.origin, ToolUse::Taken);
+        }
         Some(Self {
             shard: Arc::clone(shard),
             dialect: work.origin.dialect,
             form,
             offered: Arc::clone(offered),
-            toolbox: toolbox.mirrored(work.origin.workspace.clone()),
+            toolbox: toolbox.mirrored(work.origin.workspace.clone()).to(shown(work)),
             most_rounds: settings.max_rounds,
             owner: (work.origin.tenant, work.origin.root),
             place: (overlaid.tip, overlaid.least),
-            answer: Answer::new(work.origin.dialect, form, offered.names()),
+            answer: Answer::with(work.origin.dialect, form, own),
             results: Vec::new(),
             forgotten: false,
             calls: 1,
         })
+    }
+
+    /// The model was told of more removed texts.
+    pub(in super::super) fn show(&mut self, shown: Shown) {
+        self.toolbox.show(shown);
     }
 
     /// The answer begins anew, without tools.
@@ -173,4 +187,20 @@ fn unabridged(work: &Work, sent: &Conversation<'_>) -> Option<Bytes> {
     let previous = chain::previous(sent).filter(|_| origin.strategies.log)?;
     let chains = &origin.shard.proxy.compactor.as_ref()?.chains;
     chain::unabridged(sent, &chains.history(origin.tenant, &previous)?)
+}
+
+/// The removed texts of which the model may know, as far as its tools are this conversation's alone (L7). Where the
+/// provider holds a part of the history, nobody sees what that part names.
+pub(super) fn shown(work: &Work) -> Shown {
+    let origin = &work.origin;
+    let scope = origin.strategies.tools.as_ref().map(|tools| tools.scope);
+    let in_sight = |conversation: Conversation<'_>| {
+        conversation.sight() == Sight::Whole && conversation.settled.is_empty() && conversation.superseded.is_empty()
+    };
+    if scope != Some(ToolScope::Session) || !origin.read().is_ok_and(in_sight) {
+        return Shown::Any;
+    }
+    let mut shown = Shown::default();
+    work.pieces.iter().flatten().for_each(|piece| shown.see(piece));
+    shown
 }

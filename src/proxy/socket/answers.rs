@@ -77,7 +77,7 @@ impl Lane {
         let watch = learning::of_call(&ends.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
         let rounds = match sent.rounds.take() {
             Some(mut rounds) => {
-                rounds.goes_on(watch);
+                rounds.goes_on(&sent.work, watch);
                 Ok(rounds)
             }
             None => Rounds::of(ends.asker(), (&sent.work, &sent.raw), sent.reached.take(), watch),

@@ -18,11 +18,12 @@ use super::super::rounds::Draft;
 use super::super::spliced::Tally;
 use super::super::work::Work;
 use super::ends::{Ends, mask};
+use crate::tools::shown::Shown;
 use crate::wire::Dialect;
 use crate::wire::frames::text_frame;
 use crate::wire::rounds::{Form, Reach, Round};
 use crate::wire::splice::splice;
-use crate::wire::usage::{self, Shown};
+use crate::wire::usage;
 
 /// What its client is told where a request cannot be sent again.
 const LOST: &[u8] = br#"{"error":{"code":"server_error","message":"compactproxy: the answer could not be continued"}}"#;
@@ -145,8 +146,14 @@ impl Rounds {
     }
 
     /// The provider took another request: its answer follows.
-    pub fn goes_on(&mut self, watch: Option<Box<Watch>>) {
+    pub fn goes_on(&mut self, work: &Work, watch: Option<Box<Watch>>) {
         self.watch = watch;
+        let mut shown = Shown::default();
+        match &work.pieces {
+            Some(pieces) => pieces.iter().for_each(|piece| shown.see(piece)),
+            None => shown.see(&work.origin.body),
+        }
+        self.draft.show(shown);
         if !self.draft.forgotten {
             self.draft.answer.next_round();
         }
@@ -172,7 +179,7 @@ impl Rounds {
 
     /// The current call's answer has ended with this event.
     pub fn call_ended(&mut self, text: &[u8]) {
-        self.tally.round(usage::from_stream_tail(&event(text), Shown::All).usage);
+        self.tally.round(usage::from_stream_tail(&event(text), usage::Shown::All).usage);
         if let Some(watch) = self.watch.take() {
             watch.end(Ending::Complete);
         }

@@ -1,6 +1,7 @@
 //! What becomes of an answer in which the model may call the proxy's tools.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::StatusCode;
 
 use super::super::second::Attempt;
@@ -74,7 +75,10 @@ impl Lane {
             open => Turn::Answering(Answering::several(open)),
         };
         // Behind an answer of which nothing was hidden only the offer is kept, for which nobody waits.
-        ends.shard.tasks.spawn(async move { rounds.draft.keep_offer().await });
+        let mut keeping = Box::pin(async move { rounds.draft.keep_offer().await });
+        if keeping.as_mut().now_or_never().is_none() {
+            ends.shard.tasks.spawn(keeping);
+        }
     }
 
     /// A later request of the answer came to nothing: where nothing was shown yet the client's own takes its place, but

@@ -30,6 +30,11 @@ impl Memory {
                 self.quarantined.insert((*key, level_code(level)), (), 1);
             }
         }
+        self.keep_quarantined(key, row);
+    }
+
+    /// What was taken out of use stays so, whatever the database says yet.
+    pub(super) fn keep_quarantined(&self, key: &Key, row: &mut Row) {
         for kept in &mut row.checkpoints {
             if self.quarantined.contains(&(*key, level_code(kept.checkpoint.level))) {
                 kept.state = State::Quarantined;

@@ -95,3 +95,60 @@ async fn of_too_much_the_oldest_lasts_no_longer_than_the_process() {
     }
     assert_eq!(found, [false, false, true]);
 }
+
+/// What was late was meant for the file that is gone.
+#[tokio::test]
+async fn what_is_late_goes_with_a_file_that_is_deleted() {
+    let f = Fixture::impatient().await;
+    let turns = chain("a", 5);
+    let holder = hold(&f).await;
+    let id = kept(&f, &turns, "text").await;
+    std::fs::remove_file(file(f.folder.path())).unwrap();
+    f.store.flush().await;
+    assert_eq!(f.store.queued(), 0);
+    let_go(holder).await;
+    let store = f.another().await;
+    assert_eq!((store.text(&id).await, store.known(&f.tenant, &turns).await), (Ok(None), Known::default()));
+}
+
+/// Another process has the lock when this one ends, for longer than one try takes.
+#[tokio::test]
+async fn the_end_waits_for_another_process_that_holds_the_file() {
+    let f = Fixture::impatient().await;
+    let turns = chain("a", 5);
+    let mut third = f.outsider().await;
+    let holder = hold(&f).await;
+    let id = kept(&f, &turns, "text").await;
+    let trying = async {
+        // Each of them takes as long as one that fails at the end.
+        for _ in 0..2 {
+            let busy = sqlx::query("BEGIN IMMEDIATE").execute(&mut third).await;
+            assert!(sqlite::is_busy(&busy.unwrap_err()));
+        }
+        let_go(holder).await;
+    };
+    tokio::join!(f.store.close(), trying);
+    assert!(f.another().await.text(&id).await.unwrap().is_some());
+}
+
+/// Between the writing and the word that it was given up, no request may see it.
+#[tokio::test]
+async fn what_was_given_up_before_it_was_written_applies_at_no_moment() {
+    let f = Fixture::impatient().await;
+    let turns = chain("a", 5);
+    let holder = hold(&f).await;
+    kept(&f, &turns, "text").await;
+    f.store.quarantine(&f.tenant, &turns[4]);
+    let_go(holder).await;
+    // As the writer does it, before it says that it is written.
+    let batch = folding(&turns, Level::Fold, "recovered", Stage::Activated);
+    let packed = commit::prepare(&batch).unwrap();
+    let mut db = f.outsider().await;
+    sqlx::query("PRAGMA query_only = 0").execute(&mut db).await.unwrap();
+    let owner = commit::Owner { tenant: &f.tenant, root: &turns[0], now: now() };
+    let applied = commit::apply(&mut db, owner, &packed, &Ticket::default()).await.unwrap();
+    let commit::Applied::Committed(rows, ..) = applied else { panic!("not committed") };
+    let mut memory = f.store.shared.memory();
+    memory.adopt(&f.tenant, &turns[0], rows);
+    assert_eq!(memory.known_alone(&f.tenant, &turns).active, None);
+}

@@ -18,6 +18,8 @@ const OPERATION_BOUND: Duration = Duration::from_secs(10);
 
 /// A failure to write what is late leaves the store to others for this long.
 const LATE_RETRY: Duration = Duration::from_secs(30);
+/// At the end, whoever holds the file is waited for so long (each try waits as long as any commit does).
+const LATE_CLOSE_BOUND: Duration = Duration::from_secs(3);
 
 impl Writer {
     pub(super) async fn commit(
@@ -51,27 +53,46 @@ impl Writer {
 
     /// Writes the oldest batch that went out before it was committed. One that fails is not what others wait for.
     pub(super) async fn write_late(&mut self) -> Due {
-        let first = self.shared.late().first();
-        let Some((tenant, packed)) = first.filter(|_| self.db.is_some() && Instant::now() >= self.late_again) else {
+        // With another file what was meant for the one that is gone goes too.
+        self.follow_file().await;
+        if !self.may_write_late() {
             return Due::Nothing;
-        };
+        }
+        let first = self.shared.late().take();
+        let Some((tenant, packed)) = first else { return Due::Nothing };
         match self.commit(&tenant, &packed, &Ticket::default()).await {
             Ok(()) => {
-                let quarantined = self.shared.late().written(&packed);
+                let quarantined = self.shared.late().written();
                 if let Some(digest) = quarantined {
-                    self.shared.memory().quarantine(&tenant, &digest);
                     self.quarantine(&tenant, &digest).await;
                 }
                 Due::More
             }
             Err(CommitError::Slow) => Due::Nothing,
             Err(CommitError::Failed) => {
-                if self.shared.late().failed(&packed) {
+                if self.shared.late().failed() {
                     tracing::warn!("a batch that could not be written is kept in memory alone");
                 }
                 self.late_again = Instant::now() + LATE_RETRY;
                 Due::Nothing
             }
+        }
+    }
+
+    fn may_write_late(&self) -> bool {
+        self.db.is_some() && Instant::now() >= self.late_again
+    }
+
+    /// Writes all that is late, before the store is closed. Where another process holds the file, that is waited for.
+    pub(super) async fn write_last(&mut self) {
+        self.late_again = Instant::now();
+        let until = self.late_again + LATE_CLOSE_BOUND;
+        while self.write_late().await == Due::More
+            || self.may_write_late() && self.shared.late().len() > 0 && Instant::now() < until
+        {}
+        match self.shared.late().len() {
+            0 => {}
+            lost => tracing::warn!(lost, "what waited for the store is lost with this process"),
         }
     }
 

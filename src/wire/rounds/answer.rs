@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::events::{Cutter, Event};
-use super::{Alias, Aside, Dialect, Ending, Form, OwnResult, Reach, chat, messages, responses};
+use super::{Alias, Aside, Dialect, Ending, Form, Own, OwnResult, Reach, chat, messages, responses};
 
 /// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
 /// follows, and the proxy's calls are left out.
@@ -20,7 +20,7 @@ pub const MOST_WHOLE: usize = 16 * 1024 * 1024;
 pub struct Answer {
     form: Form,
     state: State,
-    own: Arc<[String]>,
+    own: Own,
     /// [`MOST_HELD`] and [`MOST_WHOLE`].
     most: (usize, usize),
     cutter: Cutter,
@@ -71,12 +71,17 @@ macro_rules! each {
 }
 
 impl Answer {
-    /// `own`: names under which tools of the proxy's were offered.
+    /// `own`: names under which tools of the proxy's were offered beside the client's.
     pub fn new(dialect: Dialect, form: Form, own: Arc<[String]>) -> Self {
+        Self::with(dialect, form, own.into())
+    }
+
+    /// An answer in which these calls are the proxy's.
+    pub fn with(dialect: Dialect, form: Form, own: Own) -> Self {
         let splicer = match dialect {
-            Dialect::Chat => Splicer::Chat(Box::new(chat::Splicer::new(Arc::clone(&own)))),
-            Dialect::Messages => Splicer::Messages(Box::new(messages::Splicer::new(Arc::clone(&own)))),
-            Dialect::Responses => Splicer::Responses(Box::new(responses::Splicer::new(Arc::clone(&own)))),
+            Dialect::Chat => Splicer::Chat(Box::new(chat::Splicer::new(own.clone()))),
+            Dialect::Messages => Splicer::Messages(Box::new(messages::Splicer::new(own.clone()))),
+            Dialect::Responses => Splicer::Responses(Box::new(responses::Splicer::new(own.clone()))),
         };
         Self {
             form,
@@ -135,7 +140,7 @@ impl Answer {
 
     /// What has to be whole to be read is too long. It is not shown where there may be a call of the proxy's in it.
     fn overflow(&mut self) {
-        let offered = !self.own.is_empty();
+        let offered = !self.own.is_none();
         if self.hides() || offered && (self.form == Form::Json || may_call(self.cutter.pending(), &self.own)) {
             (self.state, self.body) = (State::Stuck, Vec::new());
             return;
@@ -268,8 +273,8 @@ const OF_CALLS: [&str; 6] =
     ["\"tool_calls\"", "\"function_call\"", "\"tool_use\"", "\"arguments\"", "\"input\"", "\"tools\""];
 
 /// Whether a tool of the proxy's may be named in an event of which this is the beginning.
-fn may_call(begun: &[u8], own: &[String]) -> bool {
-    let mut words = OF_CALLS.into_iter().chain(own.iter().map(String::as_str));
+fn may_call(begun: &[u8], own: &Own) -> bool {
+    let mut words = OF_CALLS.into_iter().chain(own.names());
     words.any(|word| memchr::memmem::find(begun, word.as_bytes()).is_some())
 }
 

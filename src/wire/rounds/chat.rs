@@ -8,8 +8,6 @@ mod story;
 mod stream;
 mod turn;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use self::chunk::Object;
@@ -19,26 +17,23 @@ use self::stream::Stream;
 use self::turn::Standing;
 use super::answer::Out;
 use super::events::Event;
-use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult};
-use crate::wire::scan::{elements, kind};
+use super::tools::{self, MOST_TOOLS, tools};
+use super::{Aside, Conversation, Edit, Ending, Offer, Own, OwnCall, OwnResult};
 use crate::wire::writing::quoted;
 
 pub(super) use self::put_back::put_back;
 
-/// Most tools of one request (C8).
-const MOST_TOOLS: usize = 128;
-
 /// Makes the answers of several rounds one.
 #[derive(Debug)]
 pub struct Splicer {
-    own: Arc<[String]>,
+    own: Own,
     story: Story,
     stream: Stream,
     json: Json,
 }
 
 impl Splicer {
-    pub(super) fn new(own: Arc<[String]>) -> Self {
+    pub(super) fn new(own: Own) -> Self {
         Self { own, story: Story::default(), stream: Stream::default(), json: Json::default() }
     }
 
@@ -125,8 +120,7 @@ pub(super) fn may_keep(conversation: &Conversation<'_>, count: usize) -> bool {
             _ => true,
         }
     });
-    let tools = tools(conversation).and_then(|span| elements(conversation.body, span.start).ok());
-    free && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
+    free && tools(conversation).is_some_and(|tools| tools.len() + count <= MOST_TOOLS)
 }
 
 fn is_text_format(body: &[u8], span: &std::ops::Range<usize>) -> bool {
@@ -134,14 +128,8 @@ fn is_text_format(body: &[u8], span: &std::ops::Range<usize>) -> bool {
     format.is_some_and(|format| format.get("type").is_some_and(|kind| format.string(kind) == "text"))
 }
 
-/// Where the client's tools stand, if they are an array.
-fn tools(conversation: &Conversation<'_>) -> Option<std::ops::Range<usize>> {
-    let (_, span) = conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "tools")?;
-    Some(span.clone()).filter(|span| kind(conversation.body, span) == b'[')
-}
-
 pub(super) fn declared(conversation: &Conversation<'_>) -> Vec<String> {
-    let spans = tools(conversation).and_then(|span| elements(conversation.body, span.start).ok()).unwrap_or_default();
+    let spans = tools(conversation).unwrap_or_default();
     let name = |tool: Object<'_>| {
         let callee = ["function", "custom"].into_iter().find_map(|form| tool.object(form))?;
         callee.get("name").map(|span| callee.string(span))
@@ -150,9 +138,6 @@ pub(super) fn declared(conversation: &Conversation<'_>) -> Vec<String> {
 }
 
 pub(super) fn offer(conversation: &Conversation<'_>, offers: &[Offer]) -> Option<Edit> {
-    let span = tools(conversation)?;
-    let end = span.end.checked_sub(1)?;
-    let empty = elements(conversation.body, span.start).ok()?.is_empty();
     let defined = offers.iter().map(|offer| {
         let (name, description) = (quoted(&offer.name), quoted(&offer.description));
         let parameters = &offer.parameters;
@@ -160,9 +145,7 @@ pub(super) fn offer(conversation: &Conversation<'_>, offers: &[Offer]) -> Option
             r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{parameters}}}}}"#
         )
     });
-    let defined = defined.collect::<Vec<_>>().join(",");
-    let comma = if empty || defined.is_empty() { "" } else { "," };
-    Some(Edit { span: end..end, with: format!("{comma}{defined}").into() })
+    tools::added(conversation, &defined.collect::<Vec<_>>().join(","))
 }
 
 pub(super) fn appended(conversation: &Conversation<'_>, items: &[u8]) -> Option<Edit> {

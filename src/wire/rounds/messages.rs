@@ -4,18 +4,16 @@ mod block;
 mod offers;
 mod put_back;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use self::block::{Block, is_blank};
-pub(super) use self::offers::{added, appended, array, declared, may_keep, may_offer, offer};
+pub(super) use self::offers::{added, appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
 use super::answer::Out;
 use super::events::Event;
 use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
 use super::told::{Told, Written};
-use super::{Aside, Conversation, Edit, Ending, Offer, OwnCall, OwnResult, Round};
+use super::{Aside, Conversation, Edit, Ending, Offer, Own, OwnCall, OwnResult, Round};
 use crate::wire::writing::quoted;
 
 /// Counts of the input, which the client is told of the last round.
@@ -24,7 +22,7 @@ const INPUT: [&str; 3] = ["input_tokens", "cache_creation_input_tokens", "cache_
 /// Makes the answers of several rounds one.
 #[derive(Debug)]
 pub struct Splicer {
-    own: Arc<[String]>,
+    own: Own,
     told: Told,
     is_first: bool,
     blocks: Vec<Block>,
@@ -42,7 +40,7 @@ pub struct Splicer {
 }
 
 impl Splicer {
-    pub(super) fn new(own: Arc<[String]>) -> Self {
+    pub(super) fn new(own: Own) -> Self {
         Self {
             own,
             told: Told::default(),
@@ -127,7 +125,7 @@ impl Splicer {
 
     fn is_own(&self, block: &Object<'_>) -> bool {
         let name = block.string("name");
-        block.string("type") == "tool_use" && self.own.iter().any(|own| *own == name)
+        block.string("type") == "tool_use" && self.own.has(&name)
     }
 
     /// The client sees `block`, as far as it has come.

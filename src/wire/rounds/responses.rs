@@ -5,8 +5,6 @@ mod items;
 mod offers;
 mod put_back;
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 pub(super) use self::continued::{behind, continued};
@@ -18,14 +16,14 @@ use super::answer::Out;
 use super::events::Event;
 use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
 use super::told::{Told, Written};
-use super::{Alias, Aside, Conversation, Edit, Ending, MOST_ARGUMENTS, Offer, OwnCall, OwnResult, Reach, Round};
+use super::{Alias, Aside, Conversation, Edit, Ending, MOST_ARGUMENTS, Offer, Own, OwnCall, OwnResult, Reach, Round};
 use crate::wire::scan::elements;
 use crate::wire::writing::quoted;
 
 /// Makes the answers of several rounds one.
 #[derive(Debug)]
 pub struct Splicer {
-    own: Arc<[String]>,
+    own: Own,
     told: Told,
     is_first: bool,
     items: Vec<Item>,
@@ -58,7 +56,7 @@ struct Item {
 }
 
 impl Splicer {
-    pub(super) fn new(own: Arc<[String]>) -> Self {
+    pub(super) fn new(own: Own) -> Self {
         Self {
             own,
             told: Told::default(),
@@ -162,9 +160,7 @@ impl Splicer {
 
     fn is_own(&self, item: &Object<'_>) -> bool {
         let name = item.string("name");
-        item.string("type") == "function_call"
-            && item.get("namespace").is_none()
-            && self.own.iter().any(|own| *own == name)
+        item.string("type") == "function_call" && item.get("namespace").is_none() && self.own.has(&name)
     }
 
     /// An item is whole: the client saw it, or it is a call of the proxy's.
@@ -238,7 +234,7 @@ impl Splicer {
     fn without_own(&self, raw: &Bytes) -> Option<Bytes> {
         let Some(tool) = Object::read(raw, 0) else { return Some(raw.clone()) };
         if tool.string("type") != "namespace" {
-            return (!self.own.iter().any(|own| *own == tool.string("name"))).then(|| raw.clone());
+            return (!self.own.has(&tool.string("name"))).then(|| raw.clone());
         }
         let edits = self.without_tools(&tool);
         let emptied = edits.iter().any(|edit| edit.with.as_ref() == b"[]");

@@ -96,7 +96,7 @@ fn where_nothing_is_hidden_what_is_too_long_passes_as_it_came() {
             assert!(out.concat() == all.as_bytes(), "{dialect:?} {cut}");
         }
         // Where no tools were offered there is nothing to hide.
-        let mut answer = Answer { own: Arc::from([]), ..answer(dialect, Form::Json) };
+        let mut answer = Answer { own: Own::default(), ..answer(dialect, Form::Json) };
         let body = format!("{{\"a\":\"{long}\"}}");
         let out = answer.push(&body.clone().into());
         assert!(answer.is_raw() && out.concat() == body.as_bytes());

@@ -1,5 +1,7 @@
 //! For all answers of rounds: the client reads one well-formed response, and what it never saw comes back.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

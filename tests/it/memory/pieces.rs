@@ -159,3 +159,35 @@ async fn facts_that_find_no_room_wait_and_are_not_asked_for_again() {
     assert_eq!(asked_about(&stage.memory_calls(), "rule-7").len(), 1);
     assert!(once(&memory(&stage.store).await, "rule-7"));
 }
+
+/// A model that has no answer of use for one piece does not keep the others from being read; three such answers are not
+/// yet enough.
+#[tokio::test]
+async fn after_four_answers_of_no_use_a_piece_is_given_up_and_what_follows_is_read() {
+    for (earlier, given_up) in [(2, false), (3, true)] {
+        let useless = AtomicBool::new(true);
+        let (stage, tenant) = single(remembering(move |request| {
+            let hit = request.last_user_text().unwrap().contains("From now on rule-10 holds");
+            match hit && useless.swap(false, Ordering::SeqCst) {
+                true => Fault::Refusal.reply(request),
+                false => Reply::Say(Answer::text(noted(request))),
+            }
+        }))
+        .await;
+        fill(&stage.store, &tenant).await;
+        let said: Vec<String> = (10..32).map(|n| format!("From now on rule-{n} holds.\n{}", words(n, 60))).collect();
+        let mut body = long(&said.join("\n"));
+        stage.post(&body).await;
+        waits(&stage, &tenant, |flush| flush.facts.is_none()).await;
+        let Waiting::Due(flush) = stage.store.waiting_flush(&tenant, AGENT, i64::MAX).await.unwrap() else { panic!() };
+        for _ in 0..earlier {
+            stage.store.delay_flush((&tenant, AGENT), flush.id, 0).await.unwrap();
+        }
+        make_room(&stage.store, &tenant).await;
+        go_on_until(&stage, &mut body, "rule-31.").await;
+        let (memory, calls) = (memory(&stage.store).await, stage.memory_calls());
+        assert_eq!(once(&memory, "rule-10"), !given_up, "{earlier}");
+        assert_eq!(asked_about(&calls, "rule-10").len(), if given_up { 1 } else { 2 }, "{earlier}");
+        assert_eq!(stage.provider.violations(), []);
+    }
+}

@@ -87,6 +87,8 @@ impl Stand {
         *self.line.lock().await = None;
         served.stop();
         tokio::task::spawn_blocking(move || served.join()).await.unwrap();
+        // A busy machine takes longer than the close waits.
+        store.flush().await;
         store.close().await;
         self.start();
     }

@@ -99,6 +99,7 @@ async fn played(turn: &Turn, stream: bool) {
     let calls = attempts(&provider).len();
     proxy.stop();
     tokio::task::spawn_blocking(move || proxy.join()).await.unwrap();
+    store.flush().await;
     store.close().await;
 
     let proxy = start(open(&url));

@@ -16,7 +16,7 @@ use super::*;
 
 /// Calls for the model to make, and what it was told.
 #[derive(Clone, Default)]
-struct Model {
+pub(super) struct Model {
     asks: Arc<Mutex<Vec<(&'static str, Value)>>>,
     told: Arc<Mutex<Vec<String>>>,
 }
@@ -39,18 +39,18 @@ impl Model {
     }
 }
 
-struct Stand {
+pub(super) struct Stand {
     _folder: tempfile::TempDir,
-    _provider: Provider,
+    pub(super) provider: Provider,
     model: Model,
     store: Arc<Store>,
     proxy: Arc<Proxy>,
     running: Served,
-    dialect: &'static dyn Dialect,
+    pub(super) dialect: &'static dyn Dialect,
 }
 
 impl Stand {
-    async fn new(dialect: &'static dyn Dialect, scope: &str) -> Self {
+    pub(super) async fn new(dialect: &'static dyn Dialect, scope: &str) -> Self {
         let model = Model::default();
         let provider = Provider::start(model.settings()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -58,11 +58,11 @@ impl Stand {
         let sections = sections(&format!("inject = \"always\"\nscope = \"{scope}\"\n[sessions]\n[memory]\n"));
         let proxy = Proxy::new(parsed(&provider.base_url(), &sections), Some(Arc::clone(&store))).unwrap();
         let running = Served::of(Arc::clone(&proxy));
-        Self { _folder: folder, _provider: provider, model, store, proxy, running, dialect }
+        Self { _folder: folder, provider, model, store, proxy, running, dialect }
     }
 
     /// Says `text` at the end of `items`, and gives them with the answer.
-    async fn say(&self, who: (&str, &[(&str, &str)]), items: &[Value], text: &str) -> Vec<Value> {
+    pub(super) async fn say(&self, who: (&str, &[(&str, &str)]), items: &[Value], text: &str) -> Vec<Value> {
         let (key, more) = who;
         let (name, value) = self.dialect.credential(key);
         let headers = [&[(name, value.as_str())], more].concat();
@@ -77,7 +77,12 @@ impl Stand {
     }
 
     /// The same where the model makes these calls; what they gave.
-    async fn ask(&self, who: (&str, &[(&str, &str)]), items: &[Value], calls: &[(&'static str, Value)]) -> Vec<String> {
+    pub(super) async fn ask(
+        &self,
+        who: (&str, &[(&str, &str)]),
+        items: &[Value],
+        calls: &[(&'static str, Value)],
+    ) -> Vec<String> {
         self.model.told.lock().unwrap().clear();
         *self.model.asks.lock().unwrap() = calls.iter().rev().cloned().collect();
         self.say(who, items, "Look it up.").await;

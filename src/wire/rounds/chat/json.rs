@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::Ending;
+use super::super::{Ending, Own};
 use super::chunk::{Choice, Chunk, Object};
 use super::seam::edited;
 use super::story::Story;
@@ -25,7 +25,7 @@ impl Json {
         self.before.iter().map(|(_, text)| text.len()).sum()
     }
 
-    pub(super) fn end(story: &mut Story, own: &[String], body: &[u8]) -> Ending {
+    pub(super) fn end(story: &mut Story, own: &Own, body: &[u8]) -> Ending {
         let Some(chunk) = Chunk::read(body.trim_ascii(), "message") else { return Ending::Answered };
         story.seam.note(&chunk);
         let Some(choice) = &chunk.choice else { return Ending::Answered };

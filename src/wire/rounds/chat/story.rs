@@ -1,6 +1,6 @@
 //! What has come of an answer so far, over all its rounds.
 
-use super::super::{Aside, Ending, Insert, OwnCall, OwnResult, Round};
+use super::super::{Aside, Ending, Insert, Own, OwnCall, OwnResult, Round};
 use super::chunk::Object;
 use super::results;
 use super::seam::{Seam, edited};
@@ -94,8 +94,8 @@ impl Story {
     }
 
     /// Whether the client does not see all of the answer.
-    pub(super) fn hides(&self, own: &[String]) -> bool {
-        let is_own = |call: &Call| call.standing == Standing::Own || own.contains(&call.name);
+    pub(super) fn hides(&self, own: &Own) -> bool {
+        let is_own = |call: &Call| call.standing == Standing::Own || own.has(&call.name);
         self.seam.before > 0 || self.turn.calls.iter().any(is_own)
     }
 

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::super::Ending;
 use super::super::answer::Out;
 use super::super::events::{Event, event};
+use super::super::{Ending, Own};
 use super::chunk::{Choice, Chunk, Object};
 use super::seam::edited;
 use super::story::Story;
@@ -45,7 +45,7 @@ impl Stream {
         self.held.iter().map(|held| held.event.bytes.len()).sum()
     }
 
-    pub(super) fn event(&mut self, story: &mut Story, own: &[String], (event, out): (Event, &mut Out)) {
+    pub(super) fn event(&mut self, story: &mut Story, own: &Own, (event, out): (Event, &mut Out)) {
         let data = event.data().clone();
         let Some(chunk) = Chunk::read(&data, "delta") else {
             let done = data.trim_ascii() == b"[DONE]";
@@ -85,7 +85,7 @@ impl Stream {
     }
 
     /// Takes in the calls of a chunk, and settles whose they are as far as that can be said.
-    fn take_calls(&mut self, story: &mut Story, own: &[String], event: &Event, choice: &Choice<'_>) {
+    fn take_calls(&mut self, story: &mut Story, own: &Own, event: &Event, choice: &Choice<'_>) {
         let text = choice.said.text;
         for span in &choice.calls {
             let Some(element) = Object::at(text, span) else { continue };
@@ -118,7 +118,7 @@ impl Stream {
     }
 
     /// No more of any call comes.
-    pub(super) fn release(&mut self, story: &mut Story, own: &[String]) -> Vec<Bytes> {
+    pub(super) fn release(&mut self, story: &mut Story, own: &Own) -> Vec<Bytes> {
         story.turn.calls.iter_mut().for_each(|call| call.settle(own, true));
         let settled = self.settled(story);
         settled.iter().map(|(_, held)| alone(story, held)).collect()

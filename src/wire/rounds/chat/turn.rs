@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::super::object::{NO_ARGUMENTS, bounded, readable};
-use super::super::{MOST_ARGUMENTS, OwnCall};
+use super::super::{MOST_ARGUMENTS, Own, OwnCall};
 use super::chunk::Object;
 use crate::wire::scan::{elements, kind};
 use crate::wire::writing::quoted;
@@ -253,13 +253,13 @@ impl Call {
     }
 
     /// Says whose tool it is for, as soon as that is sure; `whole`: no more of its name comes.
-    pub(super) fn settle(&mut self, own: &[String], whole: bool) {
+    pub(super) fn settle(&mut self, own: &Own, whole: bool) {
         let whole = whole || !self.given.is_empty();
         if self.standing != Standing::Open {
             return;
         }
-        let may_become = own.iter().any(|name| name.starts_with(&self.name));
-        self.standing = match own.contains(&self.name) {
+        let may_become = own.may_become(&self.name);
+        self.standing = match own.has(&self.name) {
             true if whole => Standing::Own,
             false if whole || !may_become => Standing::Shown,
             _ => Standing::Open,

@@ -1,6 +1,7 @@
 //! Tools and messages added to a request.
 
 use super::super::object::{Object, utf8};
+use super::super::tools::{self, tools};
 use super::{Conversation, Edit, Offer, quoted};
 use crate::wire::scan::{elements, kind};
 
@@ -21,16 +22,11 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, _count: usize)
         ("output_format" | "thread" | "fallback_credit_token", _) => false,
         _ => true,
     });
-    free && tools(conversation).is_some_and(|tools| !tools.is_empty())
-}
-
-/// Where the client's tools stand.
-fn tools(conversation: &Conversation<'_>) -> Option<Vec<std::ops::Range<usize>>> {
-    elements(conversation.body, array(conversation, "tools")?.start).ok()
+    free && tools(conversation).is_some()
 }
 
 /// Where the array `key` of the request stands.
-pub(in super::super) fn array(conversation: &Conversation<'_>, key: &str) -> Option<std::ops::Range<usize>> {
+fn array(conversation: &Conversation<'_>, key: &str) -> Option<std::ops::Range<usize>> {
     let (_, span) = conversation.fields.members.iter().find(|(name, _)| name.as_ref() == key)?;
     Some(span.clone()).filter(|span| kind(conversation.body, span) == b'[')
 }
@@ -46,7 +42,7 @@ pub(in super::super) fn offer(conversation: &Conversation<'_>, offers: &[Offer])
         let (name, description) = (quoted(&offer.name), quoted(&offer.description));
         format!(r#"{{"name":{name},"description":{description},"input_schema":{}}}"#, offer.parameters)
     });
-    added(conversation, "tools", &defined.collect::<Vec<_>>().join(","))
+    tools::added(conversation, &defined.collect::<Vec<_>>().join(","))
 }
 
 /// The edit that puts `elements` behind those of the array `key` of the request.

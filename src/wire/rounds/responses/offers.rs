@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use super::super::messages::{added, array};
+use super::super::messages::added;
 use super::super::object::{Object, utf8};
-use super::{Conversation, Edit, Offer, elements, quoted};
+use super::super::tools::{self, MOST_TOOLS, tools};
+use super::{Conversation, Edit, Offer, quoted};
 use crate::wire::conversation::Standing;
 use crate::wire::scan::kind;
-
-/// Most tools of one request (C8).
-const MOST_TOOLS: usize = 128;
 
 pub(in super::super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
     may_keep(conversation, count)
@@ -39,18 +37,11 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
     };
     let kept = conversation.items.iter().filter(|item| item.facts.standing == Standing::Kept).map(|item| &item.span);
     let sets = conversation.lead.iter().chain(kept).any(setting);
-    let tools = tools(conversation);
-    free && items.all(plain)
-        && !sets
-        && tools.is_some_and(|tools| !tools.is_empty() && tools.len() + count <= MOST_TOOLS)
+    free && items.all(plain) && !sets && tools(conversation).is_some_and(|tools| tools.len() + count <= MOST_TOOLS)
 }
 
 fn is_plain(text: &Object<'_>) -> bool {
     text.object("format").is_none_or(|format| format.string("type") == "text")
-}
-
-fn tools(conversation: &Conversation<'_>) -> Option<Vec<Range<usize>>> {
-    elements(conversation.body, array(conversation, "tools")?.start).ok()
 }
 
 pub(in super::super) fn declared(conversation: &Conversation<'_>) -> Vec<String> {
@@ -74,7 +65,7 @@ pub(in super::super) fn offer(conversation: &Conversation<'_>, offers: &[Offer])
             r#"{{"type":"function","name":{name},"description":{description},"parameters":{parameters},"strict":false}}"#
         )
     });
-    added(conversation, "tools", &defined.collect::<Vec<_>>().join(","))
+    tools::added(conversation, &defined.collect::<Vec<_>>().join(","))
 }
 
 /// An input that is one string becomes an array.

@@ -61,7 +61,8 @@ impl Dialect for Responses {
             Form::Stream(events) => streamed(&events),
         };
         assert_eq!(response["status"], "completed");
-        assert_eq!(response["tools"], self.fields(false)["tools"], "the client's own alone");
+        let tools = &response["tools"];
+        assert!(*tools == json!([]) || *tools == self.fields(false)["tools"], "the client's own alone: {tools}");
         let mut had = Had { items: response["output"].as_array().unwrap().clone(), ..Had::default() };
         for (at, item) in had.items.iter().enumerate() {
             assert!(had.items[..at].iter().all(|other| other["id"] != item["id"]), "{item}");
