@@ -261,7 +261,7 @@ impl Rounds {
         self.draft.calls += 1;
         // The last round is to bring the call that the client asked for: there are only its own tools to be called.
         let tools = if self.demanding && self.draft.is_at_limit() { Tools::Without } else { Tools::Offered };
-        let raw = vec![text_frame(&[body.clone()], Some(mask()))];
+        let raw = vec![text_frame(std::slice::from_ref(&body), Some(mask()))];
         let reached = Reached { alias: None, offered: Arc::clone(&self.draft.offered) };
         let work = self.asker.look((body, vec![Arc::new(permit)]), (tools, Some(reached))).await?;
         Some((raw, work))
