@@ -26,6 +26,8 @@ const BOUNDED: &[&str] = &[
     // Readers with a line range or a window of their own: an evicted page would be read again at once.
     "read_file",
     "read_files",
+    "readFile",
+    "ReadFile",
     "read",
     "Read",
     "NotebookRead",

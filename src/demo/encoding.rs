@@ -3,7 +3,7 @@
 use std::io;
 
 use async_compression::tokio::bufread::{BrotliDecoder, DeflateDecoder, GzipDecoder, ZlibDecoder, ZstdDecoder};
-use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZstdEncoder};
+use async_compression::tokio::write::{BrotliEncoder, GzipEncoder, ZlibEncoder, ZstdEncoder};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +15,18 @@ pub enum Encoding {
     Gzip,
     Brotli,
     Zstd,
+    /// A zlib stream, as the standard has it.
+    Deflate,
+}
+
+/// Which answers are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encodes {
+    /// Where the client accepts the encoding.
+    #[default]
+    Accepted,
+    /// All, whatever the client accepts: there are such servers.
+    All,
 }
 
 impl Encoding {
@@ -25,6 +37,7 @@ impl Encoding {
             Self::Gzip => "gzip",
             Self::Brotli => "br",
             Self::Zstd => "zstd",
+            Self::Deflate => "deflate",
         }
     }
 }
@@ -66,6 +79,7 @@ pub async fn encode(encoding: Encoding, pieces: &[Bytes]) -> io::Result<Vec<Byte
         Encoding::Gzip => write(GzipEncoder::new(Vec::new()), pieces, GzipEncoder::get_mut).await,
         Encoding::Brotli => write(BrotliEncoder::new(Vec::new()), pieces, BrotliEncoder::get_mut).await,
         Encoding::Zstd => write(ZstdEncoder::new(Vec::new()), pieces, ZstdEncoder::get_mut).await,
+        Encoding::Deflate => write(ZlibEncoder::new(Vec::new()), pieces, ZlibEncoder::get_mut).await,
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 use super::answer::{Answer, Usage};
-use super::encoding::Encoding;
+use super::encoding::{Encodes, Encoding};
 use super::request::{Api, ModelRequest, STEP_HEADER};
 use super::rules::{Rules, Violation};
 use super::script::{Behaviour, Reply};
@@ -32,8 +32,9 @@ pub struct Settings {
     pub responses: responses::Settings,
     pub messages: messages::Settings,
     pub behaviour: Behaviour,
-    /// The encoding of answers, where the client accepts it.
+    /// The encoding of answers, and of which.
     pub encoding: Encoding,
+    pub encodes: Encodes,
     /// The models that `GET …/models` lists, with the window it announces (`context_length`).
     pub models: Vec<(String, Option<u64>)>,
 }
@@ -48,6 +49,7 @@ impl Default for Settings {
             messages: messages::Settings::default(),
             behaviour: Behaviour::default(),
             encoding: Encoding::Identity,
+            encodes: Encodes::default(),
             models: vec![(super::MODEL.to_owned(), None)],
         }
     }

@@ -18,7 +18,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::answer::Usage;
 use super::cache::PromptCache;
-use super::encoding::{self, Encoding};
+use super::encoding::{self, Encodes, Encoding};
 use super::judge::{Denied, Turn};
 use super::provider::{Exchange, Origin, Settings, Told, Verdict};
 use super::request::Api;
@@ -212,7 +212,10 @@ impl Shared {
     }
 
     async fn answer(&self, received: Received) -> io::Result<Response<Body>> {
-        let encoding = encoding::accepted(&received.headers, self.settings.encoding);
+        let encoding = match self.settings.encodes {
+            Encodes::Accepted => encoding::accepted(&received.headers, self.settings.encoding),
+            Encodes::All => self.settings.encoding,
+        };
         match self.turn(received, None).await {
             Ok(turn) => reply::send(turn.reply, &turn.request, turn.usage, encoding).await,
             Err(denied) => self.deny(&denied).await,

@@ -31,8 +31,9 @@ pub struct Token {
 /// A run of characters that are cut together, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// Parts in order, lower-case; one for a plain word. `spelt`: without separators.
-    Name { parts: Vec<String>, spelt: String },
+    /// Parts in order, lower-case; one for a plain word. `spelt`: without separators. `joined`: names that `.` or `-` join
+    /// to it, a method's or a file's, as they are cut when they stand alone; where they are more than one of its parts.
+    Name { parts: Vec<String>, spelt: String, joined: Vec<(Vec<String>, String)> },
     /// Characters of a script that is written without blanks.
     Unspaced(Vec<char>),
 }
@@ -82,11 +83,17 @@ impl Run {
     /// The tokens of a run, words first.
     pub fn tokens(&self, mut each: impl FnMut(Kind, String)) {
         match self {
-            Self::Name { parts, spelt } => {
+            Self::Name { parts, spelt, joined } => {
                 each(Kind::Word, parts.join("_"));
                 if parts.len() > 1 {
                     each(Kind::Part, spelt.clone());
                     parts.iter().for_each(|part| each(Kind::Part, part.clone()));
+                }
+                for (parts, spelt) in joined {
+                    each(Kind::Part, parts.join("_"));
+                    if parts.len() > 1 {
+                        each(Kind::Part, spelt.clone());
+                    }
                 }
             }
             Self::Unspaced(run) => {
@@ -102,11 +109,20 @@ impl Run {
 
 /// An identifier or word, cut.
 fn named(run: &str) -> Run {
-    let mut parts = split(run);
+    let (parts, spelt) = cut(run);
+    let names = run.rsplit(['-', '.']).filter(|name| name.len() < run.len() && name.chars().any(char::is_alphanumeric));
+    let more = |name: &(Vec<String>, String)| name.0.len() > 1 || parts.len() == 1;
+    let joined = names.take(MAX_PARTS).map(cut).filter(more).collect();
+    Run::Name { parts, spelt, joined }
+}
+
+/// The parts of a name, and how it is spelt without separators.
+fn cut(name: &str) -> (Vec<String>, String) {
+    let mut parts = split(name);
     let lower = |text: &mut dyn Iterator<Item = char>| -> String {
         text.filter(|c| c.is_alphanumeric() || is_mark(*c)).flat_map(lower).take(MAX_CHARS).collect()
     };
-    let spelt = lower(&mut run.chars());
+    let spelt = lower(&mut name.chars());
     if parts.len() > MAX_PARTS {
         parts.clear();
     }
@@ -114,7 +130,7 @@ fn named(run: &str) -> Run {
     if parts.is_empty() {
         parts.push(spelt.clone());
     }
-    Run::Name { parts, spelt }
+    (parts, spelt)
 }
 
 /// Cuts at separators, before a capital that follows a small letter or begins a word behind capitals, and between
@@ -197,6 +213,26 @@ mod tests {
         );
         assert_eq!(whole("End. Begin -- x"), ["end", "begin", "x"]);
         assert_eq!(all("d41d8cd98f00b204e9800998ecf8427e").len(), 1, "a digest is one word");
+    }
+
+    #[test]
+    fn names_that_are_joined_to_others_are_found_alone() {
+        assert_eq!(whole("self.parse_config()"), ["self_parse_config"]);
+        for text in [
+            "self.parse_config()",
+            "a.b.parseConfig",
+            "x-parse_config",
+            "parse_config.rs",
+            "is.a.b.c.d.e.f.g.parse_config",
+        ] {
+            assert!(words(text).contains("parse_config") && words(text).contains("parseconfig"), "{text}");
+        }
+        let long = "Report_thumbnail_1456x728_2x_1_1116f34e28";
+        assert!(
+            words(&format!("{long}.png")).contains(&whole(long)[0]),
+            "many parts are one word, also before an ending"
+        );
+        assert_eq!(all("1.2"), ["1_2", "12", "1", "2"]);
     }
 
     #[test]

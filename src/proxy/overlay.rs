@@ -33,8 +33,22 @@ use crate::wire::{Conversation, Digest, Errand, hosted};
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
-/// Tools of known agents that read files, by name.
-const FILE_READERS: [&str; 7] = ["read_file", "Read", "read", "view", "readFile", "read_many_files", "ReadFile"];
+/// Tools of known agents that read files, by name; those that do nothing else come first.
+const FILE_READERS: [&str; 13] = [
+    "read_file",
+    "Read",
+    "read",
+    "view",
+    "View",
+    "view_file",
+    "readFile",
+    "ReadFile",
+    "read_files",
+    "read_many_files",
+    "file_editor",
+    "str_replace_editor",
+    "str_replace_based_edit_tool",
+];
 
 /// Tools as they are offered in a conversation: frozen when the first request had them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

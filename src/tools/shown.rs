@@ -108,7 +108,7 @@ mod tests {
             format!("{{\"content\":\"see {id}.\\n\"}}"),
             format!("id{id}"),
             format!("{id}e {other}"),
-            format!("{}", id.to_string().to_uppercase()),
+            id.to_string().to_uppercase(),
         ] {
             assert!(seen(&text).has(&id), "{text}");
         }

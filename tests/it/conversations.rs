@@ -4,8 +4,8 @@
 mod bytes;
 mod chunks;
 mod combinations;
-mod document;
-mod form;
+pub mod document;
+pub mod form;
 mod situations;
 mod stage;
 mod walk;

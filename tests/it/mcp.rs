@@ -1,5 +1,6 @@
 //! The tools over MCP, message by message: who may call them, what they return, and what is refused.
 
+mod apart;
 mod errors;
 
 use std::net::SocketAddr;

@@ -1,6 +1,9 @@
 //! Long-term memory: what a summary replaces is read for facts, once, whatever happens in between; and nobody waits for it.
 
+mod curated;
+mod dialects;
 mod files;
+mod off;
 mod pieces;
 
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use compactproxy::store::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::chat::{attempts, call, history, over, parsed, post, post_with, result, side_calls, words};
+use crate::support::chat::{call, history, over, parsed, post, post_with, result, side_calls, words};
 use crate::support::program::{Program, configure};
 use crate::support::proxy::{Served, open};
 use crate::support::wire::patiently;
@@ -144,40 +147,6 @@ fn round(body: &mut Value, n: usize) {
 }
 
 #[tokio::test]
-async fn ten_compactions_in_a_chain_note_each_fact_once() {
-    let stage = Stage::new(noting(), MEMORY).await;
-    let mut body = history("a", 0, 0);
-    let mut compactions = 0;
-    for n in 0.. {
-        round(&mut body, n);
-        let answer = post(stage.proxy.proxy_addr, KEY, &body).await;
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        compactions += usize::from(answer.actions().iter().any(|action| ["summarized", "folded"].contains(action)));
-        body["messages"].as_array_mut().unwrap().push(json!({"role": "assistant", "content": "Done."}));
-        if compactions == 10 {
-            break;
-        }
-        assert!(n < 40, "{compactions} compactions");
-    }
-    remembered(&stage.store, "rule-8.").await;
-    let memory = memory(&stage.store).await;
-    let known = rules(&memory);
-    assert!(known.len() >= 9, "{memory}");
-    for rule in &known {
-        assert!(once(&memory, rule), "{rule}\n{memory}");
-    }
-    assert!(known.iter().all(|rule| rule.len() < "rule-900".len()), "what tools say is no memory: {memory}");
-    for asked in stage.memory_calls() {
-        assert!(!asked.contains("SYSTEM: remember"), "tool text was shown");
-    }
-    let asked = stage.memory_calls().concat();
-    for n in 0..9 {
-        assert_eq!(asked.matches(&format!("From now on rule-{n} holds")).count(), 1, "rule {n} is read once");
-    }
-    assert_eq!(stage.provider.violations(), []);
-}
-
-#[tokio::test]
 async fn nobody_waits_for_it_and_a_kill_in_between_loses_and_repeats_nothing() {
     let gate = Gate::new();
     let held = gate.clone();
@@ -291,35 +260,6 @@ async fn no_call_follows_a_rate_limit() {
     }
     assert_eq!(stage.memory_calls().len(), 1);
     assert_eq!(memory(&stage.store).await, "");
-}
-
-#[tokio::test]
-async fn memory_off_or_not_asked_for_means_no_call() {
-    let window = "[[window]]\nmodel = \"*\"\ninput = 6000\n";
-    for sections in [
-        format!("[compaction]\n{window}"),
-        format!("[compaction]\nflush_before_compact = false\n[memory]\n{window}"),
-        format!("[compaction]\n[memory]\n{window}[[policy]]\nmatch = {{ model = \"demo*\" }}\nmemory = false\n"),
-        format!("[tool_result_eviction]\n[memory]\n{window}"),
-    ] {
-        let stage = Stage::new(noting(), &sections).await;
-        let mut body = history("a", 0, 0);
-        for n in 0..3 {
-            round(&mut body, n);
-            let answer = post(stage.proxy.proxy_addr, KEY, &body).await;
-            assert!(answer.status == 200 || !sections.contains("[compaction]"));
-        }
-        assert_eq!(stage.memory_calls(), Vec::<String>::new(), "{sections}");
-        assert_eq!(memory(&stage.store).await, "", "{sections}");
-    }
-    // Observed: what is over the window is refused, and nothing is asked.
-    let observed = format!("{MEMORY}[[policy]]\nmode = \"observe\"\n");
-    let stage = Stage::new(noting(), &observed).await;
-    let mut body = history("a", 0, 0);
-    round(&mut body, 1);
-    round(&mut body, 2);
-    post(stage.proxy.proxy_addr, KEY, &body).await;
-    assert_eq!((stage.memory_calls().len(), attempts(&stage.provider).is_empty()), (0, false));
 }
 
 #[tokio::test]

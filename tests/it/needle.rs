@@ -8,22 +8,34 @@ mod pages;
 mod readers;
 mod ways;
 
-use self::case::{Missed, run};
+use std::collections::BTreeMap;
+
+use self::case::{Missed, When, run};
+use self::readers::Channel;
 use self::ways::Way;
 use crate::support::dialects::ALL;
 
-/// Every conversation of one way. Fails with a table of what was not found.
+const WHEN: [When; 2] = [When::AtOnce, When::AfterRestart];
+const CHANNELS: [Channel; 6] =
+    [Channel::Tool, Channel::Lines, Channel::Pattern, Channel::Mcp, Channel::File, Channel::Url];
+
+/// Every conversation of one way; `NEEDLE_CASES` may say how many. Fails with a table of what was not found.
 async fn all_found(way: Way) {
     let mut missed: Vec<Missed> = Vec::new();
+    let cases = std::env::var("NEEDLE_CASES").ok().map(|cases| cases.parse().unwrap());
     for dialect in ALL {
-        let mut removed = 0;
-        for seed in 0..way.cases() {
+        let (mut removed, mut read) = (0, BTreeMap::new());
+        for seed in 0..cases.unwrap_or(way.cases()) {
             let found = run(dialect, way, 1 + seed + 100 * way as u64).await;
             removed += found.removed;
             missed.extend(found.missed);
+            found.read.into_iter().for_each(|(how, count)| *read.entry(how).or_insert(0) += count);
         }
         assert!(removed > 0, "{dialect:?} {way:?}: nothing was removed");
-        println!("{dialect:?} {way:?}: {removed} needles removed");
+        println!("{dialect:?} {way:?}: {removed} needles removed; texts read: {read:?}");
+        for how in WHEN.into_iter().flat_map(|when| CHANNELS.map(|channel| (when, channel))) {
+            assert!(read.contains_key(&how), "{dialect:?} {way:?}: no text was read {how:?}");
+        }
     }
     let table: Vec<String> = missed.iter().map(ToString::to_string).collect();
     assert!(missed.is_empty(), "{} not found:\n{}", missed.len(), table.join("\n"));

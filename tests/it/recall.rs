@@ -4,13 +4,16 @@
 mod accounts;
 mod alone;
 mod apart;
+mod bound;
 mod bounds;
 mod by_id;
 mod by_id_ends;
 mod choices;
+mod codings;
 mod continued;
 mod ends;
 mod failures;
+mod files;
 mod frozen;
 mod histories;
 mod offers;

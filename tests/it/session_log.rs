@@ -2,6 +2,7 @@
 
 mod chains;
 mod commands;
+mod exports;
 mod own;
 
 use std::sync::Arc;

@@ -104,7 +104,7 @@ impl Asked {
             asked.tokens.extend(words.iter().chain(&parts).cloned());
             asked.terms.push(match run {
                 Run::Unspaced(_) => vec![words],
-                Run::Name { parts, spelt } if parts.len() > 1 => vec![words, vec![spelt], parts],
+                Run::Name { parts, spelt, .. } if parts.len() > 1 => vec![words, vec![spelt], parts],
                 Run::Name { .. } => vec![words],
             });
         });

@@ -1,6 +1,7 @@
 //! Search: the words of a query as an expression of the index, the best messages, and the text around the hit.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt;
@@ -140,11 +141,9 @@ async fn search_in(
     let mut seen = HashSet::new();
     // The words as they were typed come first, then what has all of them, then what has some.
     let several = asked.terms.len() > 1;
-    let tiers = [
-        (asked.phrase.len() > 1).then(|| phrase(place, asked)),
-        Some(all(place, asked)),
-        several.then(|| any(place, asked)),
-    ];
+    // An identifier alone, too: its parts may stand together in many messages that do not have it.
+    let spelt = asked.phrase.len() > 1 || asked.terms.iter().any(|spellings| spellings.len() > 1);
+    let tiers = [spelt.then(|| phrase(place, asked)), Some(all(place, asked)), several.then(|| any(place, asked))];
     for (rank, expression) in tiers.into_iter().enumerate().filter_map(|(rank, tier)| Some((rank, tier?))) {
         if hits.len() >= max {
             break;
@@ -261,9 +260,7 @@ async fn hit(
     let asked = asked.clone();
     let shown = tokio::task::spawn_blocking(move || {
         let text = plain(message.dialect, message.json.as_bytes()).text;
-        let place = passages(&text).into_iter().nth(found.passage).unwrap_or_default();
-        let passage = text.get(place).unwrap_or_default();
-        (snippet(passage, &asked.tokens), asked.stands_in(passage))
+        shown(&text, found.passage, &asked)
     });
     let (snippet, literal) = shown.await.map_err(|_| Failed::Damaged)?;
     let hit = Hit {
@@ -277,6 +274,16 @@ async fn hit(
         snippet,
     };
     Ok(Some((hit, literal)))
+}
+
+/// The snippet of a message, and whether the query stands in it letter by letter: of the passage that fits best, unless
+/// it stands in another.
+fn shown(text: &str, passage: usize, asked: &Asked) -> (String, bool) {
+    let all = passages(text);
+    let of = |place: &Range<usize>| text.get(place.clone()).unwrap_or_default();
+    let best = all.get(passage).map(of).unwrap_or_default();
+    let literal = std::iter::once(best).chain(all.iter().map(of)).find(|passage| asked.stands_in(passage));
+    (snippet(literal.unwrap_or(best), &asked.tokens), literal.is_some())
 }
 
 fn floor(text: &str, mut at: usize) -> usize {

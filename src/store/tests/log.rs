@@ -164,17 +164,66 @@ async fn scopes_reach_no_further_than_they_say() {
 }
 
 #[tokio::test]
-async fn a_message_of_five_megabytes_is_kept_and_found_at_its_end() {
+async fn an_identifier_is_found_before_what_has_its_parts() {
     let f = Fixture::new().await;
-    let id = session(&f, "long");
-    let text = format!("{}theNeedle stands here", "some words of no matter\n".repeat(5 * 1024 * 1024 / 24));
-    log(&f, id, "long", &[&text]).await;
-    assert_eq!(page(&f, &own(id), None, ALL).await.unwrap()[0].text(), text);
-    let hits = find(&f, &own(id), "the_needle").await;
-    assert!(hits.len() == 1 && hits[0].snippet.contains("theNeedle stands"), "{hits:?}");
-    let longest = "SELECT max(length(body)) FROM log_bodies";
-    let longest: i64 = sqlx::query_scalar(longest).fetch_one(&mut f.outsider().await).await.unwrap();
-    assert!(longest <= 64 * 1024);
+    let id = session(&f, "parts");
+    let parts = "a late token: resolve it, late or not. ".repeat(8);
+    let mut texts = vec![parts.as_str(); 15];
+    let long = format!("{} resolve_late_token {}", "other words ".repeat(80), "more of them ".repeat(80));
+    texts.insert(3, &long);
+    log(&f, id, "parts", &texts).await;
+    for query in ["resolve_late_token", "resolveLateToken", "RESOLVE-LATE-TOKEN"] {
+        let hits = find(&f, &own(id), query).await;
+        assert_eq!((hits[0].number, hits.len()), (4, 10), "{query}: {hits:?}");
+    }
+}
+
+/// A long message has it as it was asked for, in another passage than the one with most that is spelt otherwise.
+#[tokio::test]
+async fn what_stands_letter_by_letter_is_found_in_whichever_passage() {
+    let f = Fixture::new().await;
+    let id = session(&f, "passages");
+    let otherwise = "resolveLateToken ".repeat(20);
+    let mut texts = vec![otherwise.as_str(); 14];
+    let long = format!("{otherwise}{0} resolve_late_token {0}", "other words ".repeat(800));
+    texts.insert(3, &long);
+    log(&f, id, "passages", &texts).await;
+    let hits = find(&f, &own(id), "resolve_late_token").await;
+    assert!(hits[0].number == 4 && hits[0].snippet.contains("resolve_late_token"), "{hits:?}");
+}
+
+/// A megabyte of lines of which none is like another.
+fn noise() -> String {
+    let mut state = 7_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    let mut text = String::new();
+    while text.len() < 1024 * 1024 {
+        // Nearly the six bits of a byte that such letters can hold.
+        text.extend((0..76).map(|_| char::from(b'0' + (next() % 75) as u8)).map(|c| if c == '\\' { '-' } else { c }));
+        text.push('\n');
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_message_of_megabytes_is_kept_and_found_at_its_end() {
+    let repeated = "some words of no matter\n".repeat(5 * 1024 * 1024 / 24);
+    for (name, text, least) in [("noise", noise(), 17), ("long", repeated, 80)] {
+        let f = Fixture::new().await;
+        let id = session(&f, name);
+        let text = format!("{text} theNeedle stands here");
+        log(&f, id, name, &[&text]).await;
+        assert_eq!(page(&f, &own(id), None, ALL).await.unwrap()[0].text(), text);
+        let hits = find(&f, &own(id), "the_needle").await;
+        assert!(hits.len() == 1 && hits[0].snippet.contains("theNeedle stands"), "{hits:?}");
+        let longest = "SELECT max(length(body)), count(*) FROM log_bodies";
+        let (longest, rows): (i64, i64) = sqlx::query_as(longest).fetch_one(&mut f.outsider().await).await.unwrap();
+        assert!(longest <= 64 * 1024, "{name}: {longest} bytes in one row");
+        assert!(rows >= least, "{name}: {rows} rows");
+    }
 }
 
 #[tokio::test]

@@ -31,10 +31,10 @@ fn offered(dialect: Dialect, body: &str) -> (bool, Option<String>) {
 
 /// The tools of a body, as they are written.
 fn tools(body: &str) -> String {
-    let list = &body[body.find("\"tools\":").unwrap() + 8..];
+    let (_, list) = body.split_once("\"tools\":").unwrap();
     let mut parsed = serde_json::Deserializer::from_str(list).into_iter::<Value>();
     parsed.next().unwrap().unwrap();
-    list[..parsed.byte_offset()].to_owned()
+    list.get(..parsed.byte_offset()).unwrap().to_owned()
 }
 
 #[test]

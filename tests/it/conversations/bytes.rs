@@ -91,16 +91,21 @@ pub fn not_spliced_as(form: Form, raw: &[u8], sent: &[u8]) -> Result<(), String>
     if is_own(form, message) { Ok(()) } else { holds(message, &raw.messages[skipped - 1]) }
 }
 
-/// The text without the tool that the proxy has added behind the client's.
+/// The text without the tool that the proxy has added behind the client's, or in a list of its own before all else.
 fn without_offer(text: &str) -> String {
-    let forms =
-        [r#",{"type":"function","function":{"name":"read_evicted""#, r#",{"type":"function","name":"read_evicted""#];
-    let starts = forms.iter().chain(&[r#",{"name":"read_evicted""#]).find_map(|form| text.find(form));
-    let Some(start) = starts else { return text.to_owned() };
-    let mut tool = serde_json::Deserializer::from_str(&text[start + 1..]).into_iter::<Value>();
+    let forms = [
+        r#"{"type":"function","function":{"name":"read_evicted""#,
+        r#"{"type":"function","name":"read_evicted""#,
+        r#"{"name":"read_evicted""#,
+    ];
+    let Some(start) = forms.iter().find_map(|form| text.find(form)) else { return text.to_owned() };
+    let mut tool = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
     tool.next().unwrap().unwrap();
-    let end = start + 1 + tool.byte_offset();
-    format!("{}{}", &text[..start], &text[end..])
+    let (before, after) = (&text[..start], &text[start + tool.byte_offset()..]);
+    match (before.strip_suffix(r#""tools":["#), after.strip_prefix("],")) {
+        (Some(before), Some(after)) if before.trim() == "{" => format!("{before}{after}"),
+        _ => format!("{}{after}", before.strip_suffix(',').unwrap_or(before)),
+    }
 }
 
 /// Whether `before` is what of `replaced` must stay before the head: what leads, and what sets the model's tools.

@@ -1,20 +1,20 @@
 //! One conversation on one way: its turns, what is gone from the last of them, and whether it is found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use compactproxy::demo::provider::{Provider, Verdict};
 use compactproxy::demo::window::Limit;
-use compactproxy::proxy::reading::{Reading, Shares};
+use compactproxy::proxy::reading::{self, Shares};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
 use super::history::{Dice, History, Needle, Place};
 use super::model::{Shared, provider};
-use super::pages::ids;
+use super::pages::{Reading, ids};
 use super::readers::{Channel, Text, by_file};
 use super::ways::Way;
 use crate::support::chat::{attempts, over, parsed};
@@ -32,8 +32,8 @@ pub struct Missed {
     what: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum When {
     AtOnce,
     AfterRestart,
 }
@@ -50,6 +50,8 @@ pub struct Found {
     pub missed: Vec<Missed>,
     /// Needles that were no longer in the body.
     pub removed: usize,
+    /// How many texts were read, when and how.
+    pub read: BTreeMap<(When, Channel), usize>,
 }
 
 /// A provider with the scripted model, and the proxy in front of it.
@@ -89,7 +91,7 @@ impl<'d> Stand<'d> {
         // This reads more in a second than anybody's share.
         let shares = Shares { each: u32::MAX, all: u32::MAX };
         self.proxy = Some(over(config, Arc::clone(&store), |proxy| {
-            proxy.reading = Some(Arc::new(Reading::with(store, Arc::clone(&proxy.budget), shares)));
+            proxy.reading = Some(Arc::new(reading::Reading::with(store, Arc::clone(&proxy.budget), shares)));
         }));
     }
 
@@ -177,25 +179,30 @@ impl Search<'_> {
                 (Channel::File, by_file(stand.folder(), id)),
                 (Channel::Url, whole),
             ];
-            // Every third text is read by the model itself, page by page.
-            if when == When::AtOnce && nth % 3 == 0 {
-                read.push((Channel::Tool, stand.by_tool(self.body, id).await));
+            // Every third text is read whole by the model itself, every third in pages of a few lines.
+            if nth % 3 == 0 {
+                read.push((Channel::Tool, stand.by_tool(self.body, Reading::of(id)).await));
+            }
+            if nth % 3 == usize::from(when == When::AtOnce) {
+                let reading = Reading::by_lines(id, known.lines().count() / 3 + 1);
+                read.push((Channel::Lines, stand.by_tool(self.body, reading).await));
             }
             let marks = gone.iter().map(|needle| &needle.mark).filter(|mark| known.contains(*mark)).cloned();
             let marks: Vec<String> = marks.collect();
             match stand.by_pattern(self.body, id, &marks).await {
                 Ok(_) if marks.is_empty() => {}
-                Ok(missing) if missing.is_empty() => read.push((Channel::Tool, Ok(known.clone()))),
-                Ok(missing) => read.push((Channel::Tool, Err(format!("not found by pattern: {missing:?}")))),
-                Err(why) => read.push((Channel::Tool, Err(why))),
+                Ok(missing) if missing.is_empty() => read.push((Channel::Pattern, Ok(known.clone()))),
+                Ok(missing) => read.push((Channel::Pattern, Err(format!("not found by pattern: {missing:?}")))),
+                Err(why) => read.push((Channel::Pattern, Err(why))),
             }
             for (channel, text) in read {
+                *self.found.read.entry((when, channel)).or_default() += 1;
                 self.judge((stand, when), (channel, id), &known, &text);
                 texts.extend(text.ok().map(|text| (channel, text)));
             }
         }
         for needle in gone {
-            for channel in [Channel::Tool, Channel::Mcp, Channel::File, Channel::Url] {
+            for channel in [Channel::Pattern, Channel::Mcp, Channel::File, Channel::Url] {
                 let mut of = texts.iter().filter(|(by, _)| *by == channel).map(|(_, text)| text);
                 if !of.any(|text| holds(text, needle, &raw)) {
                     self.miss((stand, when), Some(channel), Some(needle.place), needle.mark.clone());

@@ -7,18 +7,29 @@ use serde_json::{Value, json};
 pub struct Reading {
     pub id: String,
     pub text: String,
+    /// Lines of a page at most, where the reader says so.
+    limit: Option<usize>,
     next: Option<Value>,
     pub is_done: bool,
 }
 
 impl Reading {
     pub fn of(id: &str) -> Self {
-        Self { id: id.to_owned(), text: String::new(), next: None, is_done: false }
+        Self { id: id.to_owned(), text: String::new(), limit: None, next: None, is_done: false }
+    }
+
+    /// The same in pages of so many lines.
+    pub fn by_lines(id: &str, limit: usize) -> Self {
+        Self { limit: Some(limit), ..Self::of(id) }
     }
 
     /// The arguments of the next call.
     pub fn arguments(&self) -> Value {
-        self.next.clone().unwrap_or_else(|| json!({"id": self.id}))
+        let mut arguments = self.next.clone().unwrap_or_else(|| json!({"id": self.id}));
+        if let Some(limit) = self.limit {
+            arguments["limit"] = limit.into();
+        }
+        arguments
     }
 
     /// Takes a page. `Err`: it is none.

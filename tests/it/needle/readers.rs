@@ -11,9 +11,14 @@ use super::pages::Reading;
 use crate::support::chat::{get, send_to, whole};
 
 /// How a text was looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
+    /// Page by page.
     Tool,
+    /// In pages of a few lines.
+    Lines,
+    /// By what stands in it.
+    Pattern,
     Mcp,
     File,
     Url,
@@ -23,8 +28,8 @@ pub type Text = Result<String, String>;
 
 impl Stand<'_> {
     /// The model reads it page by page; a turn whose rounds end goes on in the next.
-    pub async fn by_tool(&self, body: &Value, id: &str) -> Text {
-        match self.hunted(body, Wanted::Whole(Reading::of(id))).await {
+    pub async fn by_tool(&self, body: &Value, reading: Reading) -> Text {
+        match self.hunted(body, Wanted::Whole(reading)).await {
             Wanted::Whole(Reading { text, is_done: true, .. }) => Ok(text),
             Wanted::Failed(why) => Err(why),
             other => Err(format!("no end in ten turns: {other:.200?}")),

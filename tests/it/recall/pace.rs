@@ -163,3 +163,85 @@ async fn the_first_delta_of_a_later_round_does_not_wait() {
         assert_unhurt(&provider);
     }
 }
+
+fn pondering(gate: &Gate, thought: &str, text: &str, calls: Vec<ToolCall>) -> Reply {
+    let Reply::Say(answer) = thinks(thought, text, calls) else { unreachable!() };
+    Reply::Say(Answer { pace: Some(gate.clone()), ..answer })
+}
+
+async fn ponders(cell: Cell, proxy: &Served, name: &str) -> Reader {
+    let answer = cell.dialect.send(proxy.proxy_addr, "k", &cell.thinking(name)).await;
+    Reader { answer, seen: String::new() }
+}
+
+/// More than one delta of thoughts.
+fn thoughts() -> String {
+    format!("early {}late", "and then ".repeat(20))
+}
+
+/// Thoughts, text, and the client's own call: event for event, with a tool as without.
+#[tokio::test]
+async fn no_event_of_thinking_waits_for_the_next() {
+    for cell in streams() {
+        let mut counts = Vec::new();
+        for sections in both() {
+            let gate = Gate::new();
+            let pace = gate.clone();
+            let steps = vec![step(move |_| pondering(&pace, &thoughts(), "One. ", vec![clients(7)]))];
+            let (provider, proxy) = pair(scripted(steps), &sections).await;
+            gate.permit(1);
+            let mut reader = ponders(cell, &proxy, "pace").await;
+            let (mut given, mut places) = (1, Vec::new());
+            reader.until("the first event", |seen| whole_events(seen) >= 1).await;
+            for mark in ["early", "late", "One. ", "\\\"command\\\""] {
+                while !reader.seen.contains(mark) {
+                    gate.permit(1);
+                    given += 1;
+                    reader.until("the next event", |seen| whole_events(seen) >= given).await;
+                }
+                places.push(given);
+            }
+            assert!(places[1] > places[0], "{cell:?}: in several deltas: {places:?}");
+            counts.push(places);
+            gate.open();
+            patiently("the rest", reader.answer.into_body().collect()).await.unwrap();
+            assert_eq!(attempts(&provider).len(), 1);
+            assert_unhurt(&provider);
+        }
+        assert_eq!(counts[0], counts[1], "{cell:?}: with tools as without");
+    }
+}
+
+/// In each round thoughts are with the client while no more than their first delta was sent, and before the tool is run.
+#[tokio::test]
+async fn thinking_flows_in_every_round_before_an_own_call_and_after() {
+    for cell in streams() {
+        let [first, second] = [Gate::new(), Gate::new()];
+        let (one, two) = (first.clone(), second.clone());
+        let steps = vec![
+            step(move |request| pondering(&one, &thoughts(), "", vec![own(request, 1)])),
+            step(move |_| pondering(&two, &format!("again {}", thoughts()), "Found.", vec![])),
+        ];
+        let (provider, proxy) = staged(steps, "").await;
+        let mut reader = ponders(cell, &proxy, "rounds").await;
+        let mut given = 0;
+        while !reader.seen.contains("early") {
+            given += 1;
+            first.permit(1);
+            reader.until("the next event", |seen| whole_events(seen) >= given).await;
+        }
+        assert!(!reader.seen.contains("late") && attempts(&provider).len() == 1, "{cell:?}");
+        first.open();
+        reader.until("all thoughts of the first round", |seen| seen.contains("late")).await;
+        // As many events as before it in the first round, some of which only an answer's beginning has.
+        second.permit(given);
+        reader.until("the first thought of the second round", |seen| seen.contains("again")).await;
+        let (_, behind) = reader.seen.split_once("again").unwrap();
+        assert!(!behind.contains("late") && !reader.seen.contains("Found."), "{cell:?} {behind}");
+        second.open();
+        reader.until("the answer", |seen| seen.contains("Found.")).await;
+        patiently("the rest", reader.answer.into_body().collect()).await.unwrap();
+        assert_eq!(attempts(&provider).len(), 2);
+        assert_unhurt(&provider);
+    }
+}
