@@ -316,7 +316,9 @@ fn line(index: usize, exchange: &Exchange) -> Value {
         "verdict": verdict,
         "origin": origin,
         // Whether the model goes on in a turn of its own, after nothing but reading back.
-        "round": exchange.request().is_some_and(|request| reader::goes_on(&request).is_some()),
+        "round": exchange.request().is_some_and(|request| {
+            reader::goes_on(&request).is_some() || reader::brings_what_was_read(&request)
+        }),
         // Made-up keys of a test on loopback.
         "authorization": key,
         "prompt_tokens": exchange.usage.prompt,

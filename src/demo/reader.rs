@@ -10,6 +10,8 @@ use super::script::NOTICE;
 
 /// The tool's name, or the end of it where the agent has a tool of that name.
 pub(super) const READER: &str = "read_evicted";
+/// How the ids of its calls begin.
+const CALLS: &str = "rd";
 /// What stands before an id, and how many hexadecimal digits that has.
 const BEFORE_ID: &str = "id ";
 const ID_DIGITS: usize = 32;
@@ -58,7 +60,7 @@ impl Memory<'_> {
         };
         let arguments = json!({"id": id, "pattern": regex::escape(self.begins)}).to_string();
         // Nine letters and digits, as the strictest servers demand.
-        Sight::Away(ToolCall { id: format!("rd{:07}", request.index), name: name.to_owned(), arguments })
+        Sight::Away(ToolCall { id: format!("{CALLS}{:07}", request.index), name: name.to_owned(), arguments })
     }
 
     /// How likely it is that an id in a text leads to the line: what it stood in, what stands for many messages, others.
@@ -90,6 +92,14 @@ pub fn goes_on(request: &ModelRequest) -> Option<(String, String)> {
         asked(call).map(|arguments| (arguments.to_owned(), text))
     };
     latest.map(read).collect::<Option<Vec<_>>>()?.into_iter().next()
+}
+
+/// Whether a request whose history is at its provider brings nothing but what was read back.
+pub fn brings_what_was_read(request: &ModelRequest) -> bool {
+    let parts = parts(request);
+    let read = |part: &Part| matches!(part, Part::Result { id, .. } if id.starts_with(CALLS));
+    let continues = request.body.get("previous_response_id").is_some_and(Value::is_string);
+    continues && !parts.is_empty() && parts.iter().all(read)
 }
 
 fn parts(request: &ModelRequest) -> Vec<Part> {

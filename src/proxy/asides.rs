@@ -4,7 +4,8 @@
 //! Two rules part those who share a tenant (L7). What was hidden in a session that its client names (it may hold texts
 //! of other conversations of that session) is kept under a digest of its own session, so that no other finds it.
 //! Elsewhere the tools read no further than the request's own history: there the same history has the same secrets, and
-//! the answer itself, its calls and its text, says which of several applies.
+//! the answer itself, its calls and its text, says which of several applies. Where a request continues another by its id
+//! the history is only the same behind the same id.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use crate::store::log::SessionId;
 use crate::store::{Overlay, OverlayKind, Store};
 use crate::wire::rounds::Aside;
 use crate::wire::splice::Edit;
-use crate::wire::{Conversation, Digest};
+use crate::wire::{Conversation, Digest, chain};
 
 /// Where the asides of a request's history are kept.
 pub struct Places {
@@ -28,6 +29,10 @@ impl Places {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let root = chain.first().copied().unwrap_or_default();
         let session = names.with_body(conversation).session(store, &identity.tenant, &root);
+        let chain: Vec<Digest> = match chain::previous(conversation) {
+            Some(id) => chain.iter().map(|digest| behind(&id, digest)).collect(),
+            None => chain,
+        };
         let own = match session.named {
             true => chain.iter().map(|digest| of_session(&session.id, digest)).collect(),
             false => Vec::new(),
@@ -65,6 +70,13 @@ impl Places {
         }
         (edits, used)
     }
+}
+
+/// The digest of what is said behind the response `previous`.
+pub(super) fn behind(previous: &str, digest: &Digest) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("compactproxy history behind a response");
+    hasher.update(digest).update(previous.as_bytes());
+    *hasher.finalize().as_bytes()
 }
 
 fn of_session(session: &SessionId, digest: &Digest) -> Digest {

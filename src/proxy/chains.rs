@@ -105,6 +105,13 @@ impl Chains {
         self.walk(tenant, id, |_| {}).is_some()
     }
 
+    /// The ids of the responses up to `id`, latest first, as far as they were seen, and whether all of them were.
+    pub fn ids(&self, tenant: Tenant, id: &str) -> (Vec<String>, bool) {
+        let mut ids = vec![id.to_owned()];
+        let whole = self.walk(tenant, id, |turn| ids.extend(turn.previous.clone())).is_some();
+        (ids, whole)
+    }
+
     /// Shows the turns up to the response `id`, newest first, as ones just used. `None` where one was not seen.
     fn walk(&self, tenant: Tenant, id: &str, mut see: impl FnMut(&Turn)) -> Option<()> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);

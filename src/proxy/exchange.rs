@@ -188,8 +188,8 @@ impl Exchange<'_> {
         let (shard, index, dialect) = (self.shard, self.index, self.dialect?);
         let permit = vec![Arc::clone(&intake.permit)];
         let (chains, body) = (Beginning::New, intake.body.clone());
-        let (overlaid, tools) = (false, Tools::Offered);
-        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit, overlaid, tools })
+        let (overlaid, tools, reached) = (false, Tools::Offered, None);
+        Some(origin::Incoming { shard, index, parts, dialect, chains, body, permit, overlaid, tools, reached })
     }
 
     /// Headers → upstream. One upstream attempt. Not `async` as a whole, whose future would carry the request.

@@ -8,6 +8,7 @@ use super::budget::Permit;
 use super::compaction::Compactor;
 use super::journal::Ticket;
 use super::origin::Incoming;
+use super::overlay::Overlaid;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::{Known, evict};
@@ -28,7 +29,10 @@ impl Compactor {
         if !self.store.may_overlay() {
             return None;
         }
-        self.continued(&incoming, &identity, &conversation).await?.body
+        let mut overlaid = Overlaid::default();
+        let continued = self.continued(&incoming, &identity, &conversation).await?;
+        self.lay_continued(&incoming, continued, (&mut overlaid, Vec::new()));
+        overlaid.body
     }
 
     /// Hands a request to the session log.

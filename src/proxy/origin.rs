@@ -9,6 +9,7 @@ use http::HeaderMap;
 use http::request::Parts;
 
 use super::Shard;
+use super::aliases::Reached;
 use super::budget::Permit;
 use super::chains::Beginning;
 use super::compaction::Compactor;
@@ -121,6 +122,8 @@ pub struct Incoming<'r> {
     pub overlaid: bool,
     /// Whether the proxy's tools may be offered.
     pub tools: Tools,
+    /// What is known of the answer that it continues from the connection that both came on.
+    pub reached: Option<&'r Reached>,
 }
 
 impl Origin {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::asides::Places;
+use super::aliases::Continued;
+use super::asides::{Places, behind};
 use super::budget::Permit;
-use super::chains::Beginning;
 use super::compaction::Compactor;
 use super::identity::Names;
 use super::origin::{Incoming, Readers, Tools, model};
@@ -111,6 +111,10 @@ pub struct Overlaid {
     pub bound: bool,
     /// Under which digest what the client will not see of the answer is kept.
     pub tip: Digest,
+    /// The response that the client continues by id.
+    pub previous: Option<String>,
+    /// Stands for the conversation where its provider refuses what is added.
+    pub tree: Digest,
     /// The client has no tools of its own.
     pub alone: bool,
     /// The client's own body, decoded, with its share of the buffer cap.
@@ -133,48 +137,67 @@ impl Compactor {
         if !config.offers_tools() && !self.store.may_overlay() {
             return None;
         }
-        if let Some(continued) = self.continued(incoming, identity, conversation).await {
-            return Some(continued);
-        }
-        if identity.proof != Proof::Known {
-            return None;
-        }
-        let upstream = config.upstreams.get(incoming.index).map_or("", |upstream| &upstream.name);
-        let (path, headers) = (incoming.parts.uri.path(), &incoming.parts.headers);
-        let subject = Subject { model: model(&conversation.fields, path), upstream, path, headers };
-        let strategies = config.strategies(&subject);
-        if strategies.observe {
-            return None;
-        }
-        let root = conversation.items.first()?.chain;
-        if self.refused_tools.has((identity.tenant, root)) {
-            return None;
-        }
-        let places = Places::of(&self.store, Names::of_headers(headers), identity, conversation);
+        let continued = self.continued(incoming, identity, conversation).await;
+        let tree = continued.as_ref().map(|continued| continued.tree);
+        let Some((strategies, tree)) = self.addable(incoming, identity, (conversation, tree)) else {
+            let mut overlaid = Overlaid::default();
+            self.lay_continued(incoming, continued?, (&mut overlaid, Vec::new()));
+            return Some(overlaid);
+        };
+        let path = incoming.parts.uri.path();
+        let places = Places::of(&self.store, Names::of_headers(&incoming.parts.headers), identity, conversation);
         let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
-        let permit = incoming.permit.clone();
-        let (tip, alone) = (places.next()?, !conversation.has_tools());
-        let mut overlaid = Overlaid { tip, alone, client, permit, least, incomplete, ..Overlaid::default() };
+        let (tip, permit, alone) = (places.next()?, incoming.permit.clone(), !conversation.has_tools());
+        let mut overlaid = Overlaid { tip, tree, alone, client, permit, least, incomplete, ..Overlaid::default() };
+        overlaid.incomplete |= continued.as_ref().is_some_and(|continued| continued.incomplete);
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
-        let turn = errand != Errand::Compact && incoming.chains == Beginning::New && incoming.tools == Tools::Offered;
+        let turn = errand != Errand::Compact && incoming.tools == Tools::Offered;
         // Out of such an answer nothing could be taken.
         let turn = turn && !hosted::is_framed(path) && !self.takes_no_tools(incoming, identity, conversation);
-        if let Some(offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
-            self.choose(&mut overlaid, identity.tenant, (offers, &rows), (conversation, errand)).await;
+        if let Some(mut offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
+            offers.frozen = frozen(&rows);
+            if let Some(continued) = &continued {
+                offers.behind(continued, &overlaid);
+            }
+            self.choose(&mut overlaid, identity.tenant, offers, (conversation, errand)).await;
         }
         // A history with calls in it needs tools (P11).
         if alone && overlaid.offered.is_none() {
             edits.clear();
         }
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
-        overlaid.body = self.laid_over(incoming, edits);
-        if overlaid.body.is_none() {
+        match continued {
+            None => overlaid.body = self.laid_over(incoming, edits),
+            Some(continued) => self.lay_continued(incoming, continued, (&mut overlaid, edits)),
+        }
+        if overlaid.body.is_none() || overlaid.body.as_ref().map(|(body, _)| body) == overlaid.original.as_ref() {
             overlaid.offered = None;
         }
         Some(overlaid)
+    }
+
+    /// What is in force for a request to which something may be added, and what stands for its conversation (`tree`, where
+    /// it continues another). `None`: nothing may.
+    fn addable(
+        &self,
+        incoming: &Incoming<'_>,
+        identity: &Identity,
+        (conversation, tree): (&Conversation<'_>, Option<Digest>),
+    ) -> Option<(Arc<Strategies>, Digest)> {
+        if identity.proof != Proof::Known {
+            return None;
+        }
+        let config = &incoming.shard.proxy.config;
+        let upstream = config.upstreams.get(incoming.index).map_or("", |upstream| &upstream.name);
+        let (path, headers) = (incoming.parts.uri.path(), &incoming.parts.headers);
+        let subject = Subject { model: model(&conversation.fields, path), upstream, path, headers };
+        let strategies = config.strategies(&subject);
+        let tree = tree.or(conversation.items.first().map(|item| item.chain))?;
+        let refused = self.refused_tools.has((identity.tenant, tree));
+        (!strategies.observe && !refused && !conversation.items.is_empty()).then_some((strategies, tree))
     }
 
     /// How tools may come into this request. `None`: not at all.
@@ -191,8 +214,8 @@ impl Compactor {
             Inject::Auto => Offered::of(std::iter::once(Tool::ReadEvicted), &declared),
             Inject::Always => Offered::of(enabled.tools(), &declared),
         };
-        let rounds = settings.max_rounds;
-        Some(Offers { inject: settings.inject, offered: offered.map(Arc::new), declared, root, rounds })
+        let (offered, rounds) = (offered.map(Arc::new), settings.max_rounds);
+        Some(Offers { inject: settings.inject, offered, frozen: None, declared, root, rounds, continues: false })
     }
 
     /// The tools that are offered: those that were, or from now on. A request that only counts, or fills the cache, has
@@ -201,12 +224,12 @@ impl Compactor {
         &self,
         overlaid: &mut Overlaid,
         tenant: Tenant,
-        (offers, rows): (Offers, &[Overlay]),
+        offers: Offers,
         (conversation, errand): (&Conversation<'_>, Errand),
     ) {
         let own = |tool: &OfferedTool| offers.declared.contains(&tool.offer.name);
         let may = |offered: &Offered| conversation.may_offer(offered.tools.len()) && !offered.tools.iter().any(own);
-        if let Some(frozen) = frozen(rows) {
+        if let Some(frozen) = offers.frozen {
             // A choice that is made for one turn is no reason to break with the provider's cache.
             let stays = conversation.may_keep(frozen.tools.len()) && !frozen.tools.iter().any(own);
             let turns = conversation.demands_a_call().then_some(offers.rounds);
@@ -222,7 +245,8 @@ impl Compactor {
             overlaid.candidate = Some(offered);
             return;
         }
-        if errand != Errand::Generate {
+        // What continues another is known by the id of its answer.
+        if errand != Errand::Generate || offers.continues {
             overlaid.offered = Some(offered);
             return;
         }
@@ -268,7 +292,9 @@ impl Compactor {
         let evicted = proposal.evictions.iter().map(|(digest, _)| digest);
         let removed = evicted.chain(proposal.checkpoint.iter().map(|(digest, _)| digest));
         let removed: HashSet<&Digest> = removed.collect();
-        row(OverlayKind::Offer, *chain.find(|digest| removed.contains(digest))?, &**candidate, overlaid.least)
+        let first = chain.find(|digest| removed.contains(digest))?;
+        let place = overlaid.previous.as_ref().map_or(*first, |id| behind(id, first));
+        row(OverlayKind::Offer, place, &**candidate, overlaid.least)
     }
 
     /// For a request that only counts: the tools that a turn would begin to offer with these first removals.
@@ -287,10 +313,11 @@ impl Compactor {
     /// The provider refused the body with what is added, and took it without. False: nothing was added to it.
     pub(super) fn give_up_overlay(&self, work: &Work) -> bool {
         let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
-        let laid = work.origin.overlaid && work.original.is_none();
+        let laid = work.origin.overlaid && work.original.as_ref() != Some(&work.origin.body);
         let added = laid || work.begun.is_some() || remembered;
         if added {
-            self.refused_tools.note((work.origin.tenant, work.origin.root));
+            let tree = work.overlaid.as_ref().map_or(work.origin.root, |overlaid| overlaid.tree);
+            self.refused_tools.note((work.origin.tenant, tree));
         }
         added
     }
@@ -313,10 +340,30 @@ struct Offers {
     inject: Inject,
     /// `None`: no new ones, but those that were offered before stay (L4).
     offered: Option<Arc<Offered>>,
+    /// Those that are offered in the conversation already.
+    frozen: Option<Offered>,
     declared: Vec<String>,
     root: Digest,
     /// Model calls of one answer at most.
     rounds: usize,
+    /// The request continues another by its id.
+    continues: bool,
+}
+
+impl Offers {
+    /// For a request that continues another. In a conversation whose beginning nobody has seen tools come with a removal
+    /// alone: should its provider refuse them, that could not be remembered for all of it.
+    ///
+    /// A client without tools of its own has those that were offered where its beginning was seen: the history that its
+    /// provider holds may set others (`additional_tools`).
+    fn behind(&mut self, continued: &Continued, overlaid: &Overlaid) {
+        self.continues = true;
+        self.offered = self.offered.take().filter(|_| !overlaid.alone);
+        self.frozen = continued.offered.clone().or(self.frozen.take());
+        if !continued.whole {
+            self.inject = Inject::Auto;
+        }
+    }
 }
 
 /// The client's own tool that reads files.
@@ -340,7 +387,7 @@ pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, leas
 }
 
 /// The tools that are offered in a conversation already; the earliest.
-fn frozen(rows: &[Overlay]) -> Option<Offered> {
+pub(super) fn frozen(rows: &[Overlay]) -> Option<Offered> {
     let row = rows.iter().find(|row| row.kind == OverlayKind::Offer)?;
     serde_json::from_str(&row.body).ok()
 }

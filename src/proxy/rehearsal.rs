@@ -81,6 +81,7 @@ impl Rehearsal {
             permit: vec![Arc::new(permit)],
             overlaid: false,
             tools: Tools::Offered,
+            reached: None,
         };
         let looked = Box::pin(compactor.look(incoming)).await;
         let note = match compactor.store.health() {

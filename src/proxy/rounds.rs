@@ -3,6 +3,7 @@
 
 mod ask;
 mod call;
+mod draft;
 mod drive;
 mod head;
 mod sink;
@@ -16,38 +17,30 @@ use http::{HeaderMap, Response, Version};
 use tokio::sync::mpsc;
 
 use self::call::Call;
+pub(super) use self::draft::Draft;
 use self::head::without_body_headers;
 use super::budget::Permit;
 use super::chains::Recorder;
 use super::encoding::Encoding;
 use super::headers;
 use super::holding::Held;
-use super::identity::Names;
 use super::intake::Intake;
 use super::origin::Tools;
 use super::outcome::{Outcome, Record};
-use super::overlay::Offered;
-use super::reading::{Reading, Who};
 use super::relay::RelayError;
 use super::reply::{Fault, ReplyBody};
 use super::spliced::{Spliced, Tally, WAITING};
 use super::work::Work;
 use super::{Additions, Exchange, Shard};
-use crate::config::{Strategies, ToolScope};
-use crate::store::{Tenant, ToolUse};
+use crate::config::Strategies;
 use crate::tools::definitions::Enabled;
-use crate::tools::execution::{Caller, Toolbox};
-use crate::tools::sessions::View;
-use crate::tools::shown::Shown;
-use crate::wire::rounds::{Answer, Form, Own, OwnResult};
-use crate::wire::{Conversation, Dialect, Digest, Sight};
+use crate::wire::rounds::Form;
 
 /// An answer in the making.
 pub(super) struct Rounds {
     shard: Arc<Shard>,
     index: usize,
-    dialect: Dialect,
-    form: Form,
+    draft: Draft,
     /// The head of the client's request.
     parts: Parts,
     /// The client's request, as long as it may go out once more: until something of the answer is shown.
@@ -57,21 +50,10 @@ pub(super) struct Rounds {
     added: Vec<u8>,
     /// The share of the buffer cap that the rounds have, and what is held of their answers.
     share: Permit,
-    offered: Arc<Offered>,
-    toolbox: Toolbox,
-    most_rounds: usize,
-    /// Whose conversation it is, where the answer follows, and how long the body is at least.
-    owner: (Tenant, Digest),
-    place: (Digest, usize),
-    answer: Answer,
-    results: Vec<Vec<OwnResult>>,
     /// Records the answer to the next model call, where others may continue it.
     recorder: Option<Recorder>,
     /// The client wants one of its tools called.
     demanding: bool,
-    /// What was hidden is no part of what the client has.
-    forgotten: bool,
-    calls: usize,
     tally: Arc<Tally>,
 }
 
@@ -118,47 +100,24 @@ impl Exchange<'_> {
 
     /// Takes over an answer in which the model may call the proxy's tools. `None`: it cannot.
     pub(super) fn rounds(&self, parts: Parts, intake: Intake, work: &Work, held: &Held) -> Option<Rounds> {
-        let offered = work.offered()?;
         let overlaid = work.overlaid.as_ref()?;
         if !held.answer.status().is_success() {
             return None;
         }
-        let settings = work.origin.strategies.tools.as_ref()?;
         let form = form(held.answer.headers())?;
         Encoding::of(held.answer.headers())?;
-        let reading = self.shard.proxy.reading.as_ref()?;
-        let (tenant, root) = (work.origin.tenant, work.origin.root);
-        let own = match overlaid.alone {
-            true => Own::alone(offered.names()),
-            false => offered.names().into(),
-        };
-        if let Some(compactor) = &self.shard.proxy.compactor {
-            compactor.told_of_tools(&work.origin, ToolUse::Taken);
-        }
-        let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
-        let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
-        let toolbox = toolbox.mirrored(work.origin.workspace.clone()).to(shown(work));
+        let draft = Draft::of(self.shard, work, form)?;
         Some(Rounds {
             shard: Arc::clone(self.shard),
             index: self.index,
-            dialect: work.origin.dialect,
-            form,
+            draft,
             parts,
             intake: Some(intake),
             client: Some(Client { body: overlaid.client.clone(), _permit: overlaid.permit.clone() }),
             added: Vec::new(),
             share: Permit::empty(&self.shard.proxy.budget),
-            offered: Arc::clone(offered),
-            toolbox,
-            most_rounds: settings.max_rounds,
-            owner: (tenant, root),
-            place: (overlaid.tip, overlaid.least),
-            answer: Answer::with(work.origin.dialect, form, own),
-            results: Vec::new(),
             recorder: None,
             demanding: false,
-            forgotten: false,
-            calls: 1,
             tally: Arc::default(),
         })
     }
@@ -178,7 +137,7 @@ impl Exchange<'_> {
         let tally = Arc::clone(&rounds.tally);
         let (sender, pieces) = mpsc::channel(WAITING);
         let call = Call { held, watch };
-        if rounds.form == Form::Stream {
+        if rounds.draft.form == Form::Stream {
             let shard = Arc::clone(self.shard);
             shard.tasks.spawn(rounds.stream(call, sender));
         } else {
@@ -203,36 +162,6 @@ impl Exchange<'_> {
         *response.headers_mut() = head;
         Ok(response)
     }
-}
-
-/// Who calls: this conversation, as far as it may see (L7).
-fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
-    let origin = &work.origin;
-    let conversation = origin.read().ok()?;
-    let names = Names::of_headers(&origin.headers).with_body(&conversation);
-    let session = names.session(&reading.store, &origin.tenant, &origin.root);
-    let chain: Vec<Digest> = conversation.chain().copied().collect();
-    let scope = origin.strategies.tools.as_ref()?.scope;
-    let view = View::of(scope, &names.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
-    let view = view.map(|view| view.along(&chain));
-    let (tenants, home, who) = (vec![origin.tenant], Some(origin.tenant), Who::Seen(origin.tenant));
-    Some(Caller { tenants, home, who, agent: names.agent, view })
-}
-
-/// The removed texts of which the model may know, as far as its tools are this conversation's alone (L7). Where the
-/// provider holds a part of the history, nobody sees what that part names.
-fn shown(work: &Work) -> Shown {
-    let origin = &work.origin;
-    let scope = origin.strategies.tools.as_ref().map(|tools| tools.scope);
-    let in_sight = |conversation: Conversation<'_>| {
-        conversation.sight() == Sight::Whole && conversation.settled.is_empty() && conversation.superseded.is_empty()
-    };
-    if scope != Some(ToolScope::Session) || !origin.read().is_ok_and(in_sight) {
-        return Shown::Any;
-    }
-    let mut shown = Shown::default();
-    work.pieces.iter().flatten().for_each(|piece| shown.see(piece));
-    shown
 }
 
 /// The tools that there are for a request.

@@ -5,7 +5,10 @@
 mod answers;
 mod ends;
 mod lane;
+mod looking;
+mod rounds;
 mod side;
+mod telling;
 mod turn;
 
 use std::collections::VecDeque;
@@ -20,30 +23,27 @@ use http::request::Parts;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
-use self::ends::{Ends, mask};
+use self::ends::{Answers, Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
+use self::rounds::Ran;
 use self::side::{Reading, Side};
-use self::turn::{Answering, Looking, Mended, Message, Seen, Turn};
+use self::turn::{Looking, Mended, Message, Seen, Turn};
 use super::Shard;
-use super::budget::Permit;
-use super::chains::Beginning;
-use super::look::Looked;
-use super::origin::{Incoming, Tools};
-use super::outcome::Record;
-use crate::wire::Dialect;
 use crate::wire::frames::{Piece, close_frame};
+use crate::wire::rounds::MOST_WHOLE;
 
 /// Bytes of a client's message that is read; a longer one passes as it is.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes of an upstream's message that is read.
-const EVENT_BYTES: usize = 4 * 1024 * 1024;
+const EVENT_BYTES: usize = MOST_WHOLE;
 /// Bytes that wait at most until all that is looked at is out.
 const LATER_BYTES: usize = 1024 * 1024;
 
 /// The close code of an end that goes away.
 const GOING_AWAY: u16 = 1001;
+/// The close code of an end that got a message too long to be read.
+const TOO_BIG: u16 = 1009;
 
 /// A socket between a client and an upstream.
 pub struct Socket {
@@ -77,6 +77,8 @@ enum Event {
     Looked(usize, Seen),
     /// What was made for the lane at this place.
     Mended(usize, Mended),
+    /// What was done for an answer of the lane at this place; `None`: it was lost.
+    Ran(usize, Option<Ran>),
     Deadline,
     /// The process is about to end.
     Ending,
@@ -95,6 +97,9 @@ impl Socket {
                 index,
                 parts: Arc::new(parts),
                 shard,
+                reached: Answers::default(),
+                names_lanes: false,
+                stuck: false,
             },
             lanes: Lanes::default(),
             later: VecDeque::new(),
@@ -130,18 +135,27 @@ impl Socket {
                         lane.mended(&mut self.ends, mended);
                     }
                 }
+                Event::Ran(at, Some(ran)) => {
+                    if let Some(lane) = self.lanes.get_mut(at) {
+                        lane.ran(&mut self.ends, ran);
+                    }
+                }
+                Event::Ran(_, None) => self.ends.stuck = true,
                 Event::Deadline => self.waited_enough(),
                 Event::Ending => self.leaving = Leaving::Due,
                 Event::Idle => {
                     if self.leaving == Leaving::Said || !self.ends.are_between() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    self.leave();
+                    self.leave(GOING_AWAY);
                 }
             }
             self.take_in();
+            if self.ends.stuck && self.leaving != Leaving::Said {
+                self.leave(TOO_BIG);
+            }
             if self.leaving == Leaving::Due && self.is_at_rest() && self.ends.are_between() {
-                self.leave();
+                self.leave(GOING_AWAY);
             }
         }
         Ok(())
@@ -162,12 +176,12 @@ impl Socket {
         }
     }
 
-    /// Tells both ends that the proxy goes away (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
-    fn leave(&mut self) {
+    /// Tells both ends that the proxy goes away, and why (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
+    fn leave(&mut self, why: u16) {
         self.leaving = Leaving::Said;
         self.moved = Instant::now();
-        self.ends.client.put(close_frame(GOING_AWAY, None));
-        self.ends.upstream.put(close_frame(GOING_AWAY, Some(mask())));
+        self.ends.client.put(close_frame(why, None));
+        self.ends.upstream.put(close_frame(why, Some(mask())));
         self.ends.client.end();
         self.ends.upstream.end();
     }
@@ -249,6 +263,12 @@ impl Socket {
             return self.ends.pass(piece);
         };
         let message = Message::of(&text);
+        if message.cancels()
+            && let Owner::Lane(at) = self.lanes.owner(message.lane())
+            && let Some(lane) = self.lanes.get_mut(at)
+        {
+            return lane.cancel(&mut self.ends, raw, Bytes::copy_from_slice(&text));
+        }
         let asks = message.is_request();
         let at = if asks { self.lanes.place(message.lane()) } else { self.lanes.position(message.lane()) };
         let lane = at.and_then(|at| Some((at, self.lanes.get_mut(at)?)));
@@ -264,6 +284,7 @@ impl Socket {
     fn client_left(&mut self) {
         for lane in self.lanes.iter_mut() {
             lane.give_up_making(&mut self.ends);
+            lane.go_no_further();
             lane.overlap(&mut self.ends);
         }
         while let Some(piece) = self.later.pop_front() {
@@ -278,42 +299,6 @@ impl Socket {
         for lane in self.lanes.iter_mut() {
             lane.break_off(&mut self.ends);
         }
-    }
-
-    /// Begins to look at a request of the lane at this place.
-    fn look(&mut self, at: usize, raw: Vec<Bytes>, body: Bytes) {
-        let Some(lane) = self.lanes.get_mut(at) else { return };
-        let shard = &self.ends.shard;
-        let mut permit = Permit::empty(&shard.proxy.budget);
-        if !permit.grow(body.len()) {
-            lane.turn = Turn::Answering(Answering::one(None));
-            return self.ends.send_upstream(raw);
-        }
-        let mut record = Record::open(Arc::clone(shard));
-        record.asked(Some(Dialect::Responses), self.ends.index);
-        lane.record = Some(record);
-        let (shard, index, parts) = (Arc::clone(shard), self.ends.index, Arc::clone(&self.ends.parts));
-        let permit = vec![Arc::new(permit)];
-        let looking = tokio::spawn(async move {
-            let compactor = shard.proxy.compactor.as_ref()?;
-            let (dialect, chains) = (Dialect::Responses, Beginning::Any);
-            let incoming = Incoming {
-                shard: &shard,
-                index,
-                parts: &parts,
-                dialect,
-                chains,
-                body,
-                permit,
-                overlaid: false,
-                tools: Tools::Without,
-            };
-            match compactor.look(incoming).await {
-                Looked::Read(work) => Some(work),
-                Looked::Unread(_) | Looked::Continued(..) => None,
-            }
-        });
-        lane.turn = Turn::Looking(Looking { raw, behind: Vec::new(), work: AbortOnDropHandle::new(looking) });
     }
 
     /// Looks at the next requests of the lanes that have become free.
@@ -332,10 +317,13 @@ impl Socket {
             }
             Piece::Opaque(bytes) => {
                 self.lanes.passed_unread(&mut self.ends, &bytes);
-                self.ends.client.put(bytes);
+                if !self.ends.stuck {
+                    self.ends.client.put(bytes);
+                }
             }
             Piece::Text { raw, text } => {
                 let event = Message::of(&text);
+                self.ends.names_lanes |= event.lane().is_some();
                 let owner = self.lanes.owner(event.lane());
                 match owner {
                     Owner::Lane(at) => {
@@ -354,7 +342,7 @@ impl Socket {
     }
 }
 
-/// Waits for a look or a mending that is under way.
+/// Waits for what is under way: a look, a mending, something that is done for an answer.
 async fn finished(lanes: &mut Lanes) -> Event {
     std::future::poll_fn(|cx| {
         for (at, lane) in lanes.iter_mut().enumerate() {
@@ -367,6 +355,11 @@ async fn finished(lanes: &mut Lanes) -> Event {
                 Turn::Mending { mending, .. } => {
                     if let Poll::Ready(mended) = Pin::new(mending).poll(cx) {
                         return Poll::Ready(Event::Mended(at, mended.ok().flatten()));
+                    }
+                }
+                Turn::Running(running) => {
+                    if let Poll::Ready(ran) = Pin::new(&mut running.task).poll(cx) {
+                        return Poll::Ready(Event::Ran(at, ran.ok()));
                     }
                 }
                 _ => {}

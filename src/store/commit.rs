@@ -1,6 +1,6 @@
 //! One batch, one transaction, and certainty about whether it counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -178,7 +178,8 @@ impl Packed {
 
     /// Digests with overlays.
     pub(super) fn overlaid(&self) -> Vec<Digest> {
-        self.overlays.iter().map(|(overlay, _)| overlay.digest).collect()
+        let digests: HashSet<Digest> = self.overlays.iter().map(|(overlay, _)| overlay.digest).collect();
+        digests.into_iter().collect()
     }
 
     /// Fewest bytes of a body to which one of the overlays applies.

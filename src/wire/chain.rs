@@ -13,6 +13,7 @@ use super::members::text_of;
 use super::responses_item;
 use super::scan::{Cursor, Member, elements, kind, members, string};
 use super::splice::{Edit, splice};
+use super::writing::quoted;
 
 /// The member that names the response which a request continues.
 pub(super) const PREVIOUS: &str = "previous_response_id";
@@ -251,6 +252,13 @@ fn sound(history: &[u8], provider: Provider) -> Option<Vec<&[u8]>> {
     }
     sound.reverse();
     Some(sound)
+}
+
+/// A client's wish that a response be cancelled, which names it by another id. `None`: it names none.
+pub fn cancelling(message: &Bytes, id: &str) -> Option<Vec<Bytes>> {
+    let all = members(message, 0).ok()?;
+    let (_, span) = all.iter().find(|(key, _)| key == "response_id")?;
+    splice(message, vec![Edit { span: span.clone(), with: quoted(id).into() }]).ok()
 }
 
 /// The edit that takes a member out, with the comma before or behind it.

@@ -109,6 +109,15 @@ pub struct Alias {
     pub results: String,
 }
 
+/// From where an answer can be continued by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// From anywhere: its provider keeps it.
+    Store,
+    /// On the connection that it came on, also where it is not kept.
+    Connection,
+}
+
 /// How an answer's body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -198,6 +207,15 @@ impl Conversation<'_> {
         match self.dialect {
             Dialect::Chat | Dialect::Messages => None,
             Dialect::Responses => responses::continued(self, alias),
+        }
+    }
+
+    /// The same request one round on, where the provider has the round before under `id`: `items` (JSON, joined by commas)
+    /// in place of the input. Edits in ascending order.
+    pub fn behind(&self, id: &str, items: &[u8]) -> Option<Vec<Edit>> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Messages => None,
+            Dialect::Responses => responses::behind(self, id, items),
         }
     }
 

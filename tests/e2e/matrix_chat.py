@@ -12,7 +12,6 @@ class Chat:
     array = "messages"
     openings = 1  # events before the first delta
     errors = openai.APIError
-    without = ()  # turns
 
     def client(self, root, transport, key):
         http_client = openai.DefaultHttpxClient(transport=transport)

@@ -11,7 +11,6 @@ THINKING = {"thinking": {"type": "adaptive"}}
 
 class Messages:
     name = "messages"
-    without = ()
     array = "messages"
     openings = 3
     errors = anthropic.APIError

@@ -82,10 +82,9 @@ class Responses(Chat):
 
 
 class Chained(Responses):
-    """Only what is new is sent, with the id of the response before it; no tools of the proxy's are offered then."""
+    """Only what is new is sent, with the id of the response before it."""
 
     name = "chained"
-    without = ("turn-after-turn",)
 
     def request(self, talk):
         body = {"model": talk.model, "input": talk.fresh, "tools": TOOLS}

@@ -4,6 +4,7 @@ mod end;
 mod lanes;
 mod looking;
 mod recovery;
+mod rounds;
 mod unread;
 
 use compactproxy::config::Config;
@@ -12,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::support::chat::{parsed, words};
@@ -64,7 +65,8 @@ async fn refuse(side_call: &mut TcpStream) {
 /// A socket through `proxy`, and where its side calls come.
 async fn joined(proxy: Served, listener: Listener) -> (Ends, Listener) {
     let url = format!("ws://{}/v1/responses", proxy.proxy_addr);
-    let client = tokio_tungstenite::connect_async(url);
+    let config = WebSocketConfig::default().max_frame_size(None);
+    let client = tokio_tungstenite::connect_async_with_config(url, Some(config), false);
     let upstream = async { tokio_tungstenite::accept_async(listener.accept().await.stream).await };
     let (client, upstream) = patiently("the handshakes", async { tokio::join!(client, upstream) }).await;
     let (client, upstream) = (client.unwrap().0, upstream.unwrap());

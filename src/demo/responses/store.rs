@@ -54,7 +54,8 @@ impl Store {
         })
     }
 
-    /// Takes note of a response: for every later request where it is stored, else for `local` alone.
+    /// Takes note of a response: for every later request where it is stored, else for `local` alone, as the last one that
+    /// is known there.
     pub fn keep(&mut self, request: &ModelRequest, output: &[Value], local: Option<&mut Chains>) {
         let reason = output.iter().find(|item| kind(item) == "reasoning").map(|item| text(item, "id").to_owned());
         if let Some(reason) = reason {
@@ -72,6 +73,7 @@ impl Store {
             self.conversations.insert(name.to_owned(), chain.clone());
         }
         if let Some(local) = local {
+            local.clear();
             local.insert(id, chain);
         }
     }

@@ -17,9 +17,11 @@ use super::super::outcome::Outcome;
 use super::super::reply::Fault;
 use super::super::{Exchange, learning};
 use super::call::Call;
-use super::{End, Rounds, shown};
+use super::draft::shown;
+use super::{End, Rounds};
 use crate::tools::shown::Shown;
-use crate::wire::rounds::{Answer, Form};
+use crate::wire::chain;
+use crate::wire::rounds::Reach;
 use crate::wire::splice::splice;
 
 impl Rounds {
@@ -28,45 +30,44 @@ impl Rounds {
     pub(super) async fn continued(&mut self, said: Bytes) -> Option<Intake> {
         let compactor = self.shard.proxy.compactor.as_ref()?;
         // Others may continue the answer that follows: what they continue begins before this round.
-        let chains = &compactor.chains;
-        self.recorder = self.answer.id().and_then(|id| chains.record_behind(self.owner.0, id, said));
+        let (chains, id) = (&compactor.chains, self.draft.answer.id(Reach::Store));
+        self.recorder = id.clone().and_then(|id| chains.record_behind(self.draft.owner.0, id, said.clone()));
         let client = self.client.as_ref()?.body.clone();
         let mut permit = Permit::empty(&self.shard.proxy.budget);
         if !self.share.resize(self.held()) || !permit.grow(client.len() + self.added.len()) {
             return None;
         }
-        let conversation = compactor.read(self.dialect, &client, self.owner.0).await?;
+        let conversation = compactor.read(self.draft.dialect, &client, self.draft.owner.0).await?;
         self.demanding = conversation.demands_a_call();
-        let edit = conversation.appended(self.added.get(1..)?)?;
-        let body = splice(&client, vec![edit]).ok()?.concat().into();
+        // Who continues an answer by its id has the next round continue this one.
+        let id = id.filter(|_| chain::previous(&conversation).is_some());
+        let edits = match id.and_then(|id| conversation.behind(&id, &said)) {
+            Some(edits) => edits,
+            None => vec![conversation.appended(self.added.get(1..)?)?],
+        };
+        let body = splice(&client, edits).ok()?.concat().into();
         Some(Intake { body, framing: Framing::Length, trailers: None, permit: Arc::new(permit) })
     }
 
     /// The next model call.
     pub(super) async fn ask_on(&mut self, intake: Intake) -> Result<Call, End> {
-        self.calls += 1;
+        self.draft.calls += 1;
         let mut parts = self.parts.clone();
         for name in [CONTENT_ENCODING, TRAILER] {
             parts.headers.remove(name);
         }
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
         // The last round is to bring the call that the client asked for: there are only its own tools to be called.
-        let tools = if self.demanding && self.calls >= self.most_rounds { Tools::Without } else { Tools::Offered };
+        let tools = if self.demanding && self.draft.is_at_limit() { Tools::Without } else { Tools::Offered };
         let recorder = self.recorder.take();
         let (call, shown) = self.ask((&parts, &intake), tools, recorder).await?;
-        self.toolbox.show(shown);
+        self.draft.show(shown);
         Ok(call)
     }
 
     /// The client's own body once more, without tools: nothing of the rounds so far was shown.
     pub(super) async fn ask_anew(&mut self) -> Result<Call, End> {
-        self.calls = self.most_rounds;
-        self.forgotten = true;
-        match self.form {
-            // The client has the opening already.
-            Form::Stream => self.answer.next_round(),
-            Form::Json => self.answer = Answer::new(self.dialect, self.form, Arc::default()),
-        }
+        self.draft.forget();
         let none = || End::Fault(Fault::new(Outcome::AnswerBroken, "the client's request is gone"));
         let intake = self.intake.take().ok_or_else(none)?;
         let (call, _) = self.ask((&self.parts, &intake), Tools::Without, None).await?;
@@ -82,7 +83,7 @@ impl Rounds {
     ) -> Result<(Call, Shown), End> {
         let fault = || End::Fault(Fault::new(Outcome::ConnectFailed, "there is no upstream for this request"));
         let (route, clients) = self.shard.upstream(self.index).ok_or_else(fault)?;
-        let dialect = Some(self.dialect);
+        let dialect = Some(self.draft.dialect);
         let exchange = Exchange { shard: &self.shard, index: self.index, route, clients, dialect };
         let Some(mut work) = exchange.work_again(parts, intake, tools).await else {
             let request = http::Request::from_parts(parts.clone(), intake.original());

@@ -6,20 +6,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
 
-use super::super::aliases::alias_row;
 use super::super::outcome::Outcome;
-use super::super::overlay::row;
 use super::super::relay::RelayError;
 use super::super::reply::{self, Fault};
 use super::call::Call;
 use super::sink::Sink;
 use super::{End, Rounds};
-use crate::store::OverlayKind;
-use crate::wire::rounds::{Ending, Form, OwnResult, Round};
-
-/// What the model is told of calls at the end of a turn that may not go on.
-const NOT_RUN: &str =
-    "Error: not run, because this turn had too many such calls in a row. Call again if it is still needed.";
+use crate::wire::rounds::{Ending, Form};
 
 /// What follows on the answer of one model call: another, or the end.
 type Next = Result<Call, End>;
@@ -32,7 +25,7 @@ impl Rounds {
     /// Writes a stream, until its end or until the client has gone.
     pub(super) async fn stream(mut self, first: Call, pieces: mpsc::Sender<Result<Bytes, RelayError>>) {
         let gone = pieces.clone();
-        let mut sink = Sink::Stream { pieces, shown: false, dialect: self.dialect };
+        let mut sink = Sink::Stream { pieces, shown: false, dialect: self.draft.dialect };
         let end = tokio::select! {
             biased;
             () = gone.closed() => End::Gone,
@@ -46,13 +39,13 @@ impl Rounds {
                 let error = call.error(self.idle()).await;
                 self.fail(&error, &mut sink).await;
             }
-            End::Fault(fault) => self.fail(&reply::error_body(Some(self.dialect), &fault), &mut sink).await,
+            End::Fault(fault) => self.fail(&reply::error_body(Some(self.draft.dialect), &fault), &mut sink).await,
         }
     }
 
     /// Ends a stream with an error.
     async fn fail(&mut self, error: &[u8], sink: &mut Sink) {
-        let pieces = self.answer.fail(error);
+        let pieces = self.draft.answer.fail(error);
         sink.give_all(pieces).await;
         self.tally.finish();
     }
@@ -75,10 +68,6 @@ impl Rounds {
         self.shard.upstream(self.index).map(|(route, _)| route.upstream.idle_timeout).unwrap_or_default()
     }
 
-    fn count(&self, result: &'static str) {
-        self.shard.proxy.metrics.round_ended(result);
-    }
-
     async fn drive(&mut self, first: Call, sink: &mut Sink) -> End {
         let mut call = first;
         loop {
@@ -99,22 +88,22 @@ impl Rounds {
 
     /// Hands on what the client is to see of one model call's answer, and tells how that broke off, if it did.
     async fn pump(&mut self, call: Call, sink: &mut Sink) -> Result<Option<RelayError>, End> {
-        let mut reading = call.read(self.form, self.idle(), &self.tally);
+        let mut reading = call.read(self.draft.form, self.idle(), &self.tally);
         while let Some(data) = reading.next().await? {
-            let pieces = self.answer.push(&data);
+            let pieces = self.draft.answer.push(&data);
             self.weigh();
             if !sink.give_all(pieces).await {
                 return Err(End::Gone);
             }
             self.let_go(sink);
-            if self.answer.is_stuck() {
+            if self.draft.answer.is_stuck() {
                 return Err(End::TooLong);
             }
-            if self.answer.hides() && self.answer.is_between_events() && reading.is_over() {
+            if self.draft.answer.hides() && self.draft.answer.is_between_events() && reading.is_over() {
                 break;
             }
             // An answer that long has no end that is worth waiting for.
-            if self.form == Form::Json && self.answer.is_raw() {
+            if self.draft.form == Form::Json && self.draft.answer.is_raw() {
                 return Err(reading.relayed(sink.taken()));
             }
         }
@@ -125,14 +114,14 @@ impl Rounds {
     /// the last round then.
     fn weigh(&mut self) {
         if !self.share.resize(self.held()) {
-            self.answer.hold_no_more();
+            self.draft.answer.hold_no_more();
             self.share.insist(self.held());
         }
     }
 
     /// Bytes that are held: the results among what was added once more as they are.
     pub(super) fn held(&self) -> usize {
-        self.answer.held() + 2 * self.added.len()
+        self.draft.answer.held() + 2 * self.added.len()
     }
 
     /// Gives back what no other call will need.
@@ -140,103 +129,74 @@ impl Rounds {
         if sink.is_shown() {
             self.intake = None;
         }
-        if self.calls >= self.most_rounds {
+        if self.draft.is_at_limit() {
             (self.client, self.added) = (None, Vec::new());
         }
     }
 
     /// What follows on an answer that has come whole.
     async fn next(&mut self, sink: &mut Sink) -> Next {
-        let round = match self.answer.end() {
+        let round = match self.draft.answer.end() {
             Ending::Answered => return Err(self.finish(sink).await),
             Ending::Handed(round) => {
-                self.run(&round).await;
-                self.count("handed");
+                self.draft.run(&round).await;
+                self.draft.count("handed");
                 return Err(self.finish(sink).await);
             }
             Ending::Again(round) => round,
         };
-        if self.calls >= self.most_rounds {
-            return self.last(&round, "limit", sink).await;
+        if self.draft.is_at_limit() {
+            self.draft.refuse(&round, "limit");
+            return Err(self.finish(sink).await);
         }
-        let said = self.run(&round).await;
+        let said = self.draft.run(&round).await;
         self.added.extend([b",", &*round.turn, b",", &*said].concat());
+        self.draft.keep_offer().await;
         let Some(intake) = self.continued(said).await else {
-            self.results.pop();
-            return self.last(&round, "no_room", sink).await;
+            self.draft.take_back(&round);
+            return Err(self.finish(sink).await);
         };
-        self.count("again");
+        self.draft.count("again");
         match Call::judged(self.ask_on(intake).await) {
             Ok(call) => {
-                self.answer.next_round();
+                self.draft.answer.next_round();
                 Ok(call)
             }
             // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
             Err(_) if sink.is_shown() => {
-                self.count("failed");
+                self.draft.count("failed");
                 Err(self.finish(sink).await)
             }
             Err(end) => {
-                self.count("failed");
+                self.draft.count("failed");
                 self.give_way(end, sink).await
             }
         }
-    }
-
-    /// The answer ends with `round`, whose calls are not run: the client sees none of them, and the model is told so
-    /// when its turn comes again.
-    async fn last(&mut self, round: &Round, why: &'static str, sink: &mut Sink) -> Next {
-        self.count(why);
-        let result = OwnResult { text: NOT_RUN.to_owned(), failed: true };
-        self.results.push(vec![result; round.calls.len()]);
-        Err(self.finish(sink).await)
     }
 
     /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
     /// request takes its place; but nobody is asked again at once who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
         let limited = matches!(&end, End::Relay(call) if call.held.answer.status() == StatusCode::TOO_MANY_REQUESTS);
-        let is_clients = self.calls == 1 && !matches!(end, End::TooLong);
-        if is_clients || self.forgotten || limited || sink.is_shown() {
+        let is_clients = self.draft.calls == 1 && !matches!(end, End::TooLong);
+        if is_clients || self.draft.forgotten || limited || sink.is_shown() {
             return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }
         Call::judged(self.ask_anew().await)
     }
 
-    /// Runs a round's calls, and gives their results as items.
-    async fn run(&mut self, round: &Round) -> Bytes {
-        let mut results = Vec::with_capacity(round.calls.len());
-        for call in &round.calls {
-            let name = self.offered.tool(&call.name).unwrap_or(&call.name);
-            results.push(self.toolbox.call(name, &call.arguments).await);
-        }
-        let items = self.dialect.results(round, &results);
-        self.results.push(results);
-        items
-    }
-
     /// Ends the answer, once what the client did not see of it is kept.
     async fn finish(&mut self, sink: &mut Sink) -> End {
         (self.intake, self.client, self.added) = (None, None, Vec::new());
-        self.keep().await;
-        let pieces = self.answer.finish();
+        self.draft.keep().await;
+        let pieces = self.draft.answer.finish();
         if sink.give_all(pieces).await { End::Complete } else { End::Gone }
     }
 
     /// The upstream has broken off: what it said for sure goes out, then the break.
     async fn break_off(&mut self, error: RelayError, sink: &mut Sink) -> End {
-        let pieces = self.answer.break_off();
-        self.keep().await;
+        let pieces = self.draft.answer.break_off();
+        self.draft.keep().await;
         if sink.give_all(pieces).await { End::Broken(error) } else { End::Gone }
-    }
-
-    /// Keeps what the client does not see of the answer.
-    async fn keep(&self) {
-        let Some(compactor) = &self.shard.proxy.compactor else { return };
-        let (digest, least) = self.place;
-        let aside = self.answer.aside(&self.results).filter(|_| !self.forgotten);
-        let aside = aside.and_then(|aside| row(OverlayKind::Aside, digest, &aside, least));
-        let alias = self.answer.alias(&self.results).as_ref().and_then(alias_row);
-        compactor.keep_hidden(self.owner, aside.into_iter().chain(alias).collect()).await;
     }
 }

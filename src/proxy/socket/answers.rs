@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -11,8 +12,10 @@ use super::super::learning;
 use super::super::observe::Ending;
 use super::super::outcome::Outcome;
 use super::super::second::Attempt;
+use super::super::work::Work;
 use super::ends::Ends;
 use super::lane::Lane;
+use super::rounds::Rounds;
 use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
@@ -31,9 +34,9 @@ impl Lane {
                 if sent.attempt == Attempt::Shorter {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
-                self.failed(ends, &sent, status_of(text));
-                ends.send_client(sent.take_held());
-                foresight::told(sent.work, text);
+                let held = sent.take_held();
+                let work = self.failed(ends, *sent, (held, status_of(text)));
+                foresight::told(work, text);
             }
             Step::Mend(verdict) => self.mend(ends, *sent, verdict),
             Step::Original => {
@@ -41,16 +44,17 @@ impl Lane {
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
                 let refusal = sent.take_held();
                 sent.work.send_original();
-                let Sent { raw, work, .. } = *sent;
-                self.send(ends, Sent::new(raw, work, Attempt::Original, refusal));
+                let Sent { raw, work, reached, rounds, .. } = *sent;
+                let sent = Sent::new(raw, work, Attempt::Original, refusal);
+                self.send(ends, sent.of(reached, rounds));
             }
             Step::FirstError { condemned } => {
                 if condemned && sent.work.activated.is_some() {
                     ends.quarantine(&sent.work);
                 }
                 ends.shard.proxy.metrics.recovery_ended("failed");
-                self.failed(ends, &sent, Some(400));
-                ends.send_client(sent.refusal);
+                let refusal = std::mem::take(&mut sent.refusal);
+                self.failed(ends, *sent, (refusal, Some(400)));
             }
         }
     }
@@ -62,30 +66,50 @@ impl Lane {
             Attempt::Shorter => ends.shard.proxy.metrics.recovery_ended("recovered"),
             Attempt::Original => {
                 ends.shard.proxy.metrics.failed_open(FailOpen::Refused);
-                ends.quarantine(&sent.work);
+                ends.refused(&sent.work);
             }
         }
-        if let Some(record) = &mut self.record {
+        if let Some(record) = self.record.as_mut().filter(|_| sent.rounds.is_none()) {
             record.status = StatusCode::OK.as_u16();
             record.compacted(&sent.work);
         }
-        ends.send_client(sent.take_held());
+        let events = sent.take_events();
         let watch = learning::of_call(&ends.shard, &mut sent.work, (StatusCode::OK, &HeaderMap::new()));
-        self.turn = Turn::Answering(Answering::one(watch));
+        let rounds = match sent.rounds.take() {
+            Some(mut rounds) => {
+                rounds.goes_on(&sent.work, watch);
+                Ok(rounds)
+            }
+            None => Rounds::of(ends.asker(), (&sent.work, &sent.raw), sent.reached.take(), watch),
+        };
+        match rounds {
+            Ok(rounds) => self.begin_telling(ends, rounds, events),
+            Err(watch) => {
+                events.into_iter().for_each(|(raw, _)| ends.send_client(raw));
+                self.turn = Turn::Answering(Answering::one(watch));
+            }
+        }
     }
 
-    /// An error goes to the client.
-    fn failed(&mut self, ends: &Ends, sent: &Sent, status: Option<u16>) {
+    /// An error goes to the client, unless it is that of a further request of the proxy's. Gives the request back.
+    fn failed(&mut self, ends: &mut Ends, mut sent: Sent, (refusal, status): (Vec<Bytes>, Option<u16>)) -> Box<Work> {
         if let (Some(compactor), Some(status)) = (&ends.shard.proxy.compactor, status) {
             let origin = &sent.work.origin;
             let now = std::time::Instant::now();
             compactor.breaker.observe(origin.tenant, &origin.upstream, (status, &HeaderMap::new()), now);
         }
-        self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+        match sent.rounds.take() {
+            Some(rounds) => self.give_way(ends, rounds, (refusal, status)),
+            None => {
+                self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+                ends.send_client(refusal);
+            }
+        }
+        sent.work
     }
 
     /// Closes the account of the request that was out.
-    fn close(&mut self, status: u16) {
+    pub(super) fn close(&mut self, status: u16) {
         if let Some(mut record) = self.record.take() {
             record.status = status;
             record.close(Outcome::Relayed);
@@ -94,11 +118,13 @@ impl Lane {
 
     /// Sends what the look at a request has led to, and what came behind it.
     pub(super) fn looked(&mut self, ends: &mut Ends, work: Seen) {
-        let Turn::Looking(Looking { raw, behind, .. }) = std::mem::replace(&mut self.turn, Turn::Passing) else {
-            return;
-        };
+        let turn = std::mem::replace(&mut self.turn, Turn::Passing);
+        let Turn::Looking(Looking { raw, behind, reached, .. }) = turn else { return };
         match work {
-            Some(work) => self.send(ends, Sent::new(raw, work, Attempt::First, Vec::new())),
+            Some(work) => {
+                let sent = Sent::new(raw, work, Attempt::First, Vec::new());
+                self.send(ends, sent.of(reached, None));
+            }
             None => {
                 ends.send_upstream(raw);
                 self.turn = Turn::Answering(Answering::one(None));
@@ -116,24 +142,37 @@ impl Lane {
     /// Begins to make a shorter body.
     fn mend(&mut self, ends: &Ends, mut sent: Sent, verdict: Verdict) {
         let (shard, refusal) = (Arc::clone(&ends.shard), sent.take_held());
-        let Sent { raw, mut work, .. } = sent;
+        let Sent { raw, mut work, reached, rounds, .. } = sent;
         // Only what recovery itself activates is given up should that be refused too.
         work.activated = None;
         let mending = tokio::spawn(async move {
             let compactor = shard.proxy.compactor.as_ref()?;
             compactor.recover(&mut work, verdict).await.then_some(work)
         });
-        self.turn = Turn::Mending { raw, refusal, mending: AbortOnDropHandle::new(mending) };
+        self.turn = Turn::Mending { raw, refusal, reached, rounds, mending: AbortOnDropHandle::new(mending) };
     }
 
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
-        let Turn::Mending { raw, refusal, .. } = std::mem::replace(&mut self.turn, Turn::Passing) else { return };
+        let turn = std::mem::replace(&mut self.turn, Turn::Passing);
+        let Turn::Mending { raw, refusal, reached, rounds, .. } = turn else { return };
         if let Some(work) = mended {
-            return self.send(ends, Sent::new(raw, work, Attempt::Shorter, refusal));
+            let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
+            return self.send(ends, sent.of(reached, rounds));
         }
         ends.shard.proxy.metrics.recovery_ended("hopeless");
-        self.close(StatusCode::BAD_REQUEST.as_u16());
-        ends.send_client(refusal);
+        self.unmended(ends, rounds, refusal);
+    }
+
+    /// Nothing shorter is sent in place of what was refused.
+    fn unmended(&mut self, ends: &mut Ends, rounds: Option<Box<Rounds>>, refusal: Vec<Bytes>) {
+        let status = StatusCode::BAD_REQUEST.as_u16();
+        match rounds {
+            Some(rounds) => self.give_way(ends, rounds, (refusal, Some(status))),
+            None => {
+                self.close(status);
+                ends.send_client(refusal);
+            }
+        }
     }
 
     /// Holds nothing back any longer: what is looked at goes out as it is, and what is out is taken for answered.
@@ -144,11 +183,20 @@ impl Lane {
                 self.looked(ends, None);
             }
             Turn::Holding(sent) => self.answered(ends, *sent),
-            Turn::Mending { refusal, .. } => {
-                self.close(StatusCode::BAD_REQUEST.as_u16());
-                ends.send_client(refusal);
+            Turn::Mending { refusal, mut rounds, .. } => {
+                rounds.iter_mut().for_each(|rounds| rounds.closed = true);
+                self.unmended(ends, rounds, refusal);
             }
             turn => self.turn = turn,
+        }
+    }
+
+    /// Something that is not looked at goes out behind the answer on this lane, or may be its end.
+    pub(super) fn go_no_further(&mut self) {
+        match &mut self.turn {
+            Turn::Telling(rounds) => rounds.closed = true,
+            Turn::Running(running) => running.stopped = true,
+            _ => {}
         }
     }
 
@@ -162,13 +210,13 @@ impl Lane {
     /// The upstream says no more: a second attempt that came to nothing leaves the first one's error.
     pub(super) fn break_off(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
-            Turn::Holding(mut sent) => match sent.attempt {
+            Turn::Holding(mut sent) if sent.rounds.is_none() => match sent.attempt {
                 Attempt::First => ends.send_client(sent.take_held()),
                 Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
-            Turn::Mending { refusal, .. } => ends.send_client(refusal),
+            Turn::Mending { refusal, rounds: None, .. } => ends.send_client(refusal),
             turn @ Turn::Looking(_) => self.turn = turn,
-            Turn::Answering(_) | Turn::Passing => {}
+            turn => self.break_off_telling(ends, turn),
         }
     }
 
@@ -176,6 +224,7 @@ impl Lane {
     /// for it.
     pub(super) fn lost(&mut self, ends: &mut Ends) {
         self.let_pass(ends);
+        self.go_no_further();
         if let Turn::Answering(answering) = &mut self.turn {
             answering.unread = true;
         }

@@ -1,5 +1,6 @@
 //! A socket's two ends, and what is sent to them.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
@@ -9,10 +10,14 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 
 use super::super::Shard;
+use super::super::aliases::Reached;
 use super::super::work::Work;
 use super::side::Side;
 use super::turn::Sent;
 use crate::wire::frames::{Piece, text_frame};
+
+/// Answers of one connection that are remembered: providers remember the last one of a lane.
+const MOST_ANSWERS: usize = 64;
 
 /// Both ends, and whose they are.
 pub struct Ends {
@@ -23,6 +28,30 @@ pub struct Ends {
     pub parts: Arc<Parts>,
     pub client: Side<TokioIo<Upgraded>>,
     pub upstream: Side<TokioIo<Upgraded>>,
+    /// Answers in which the model could call the proxy's tools.
+    pub reached: Answers,
+    /// The upstream names the lane of an event.
+    pub names_lanes: bool,
+    /// There is an answer that cannot be put together.
+    pub stuck: bool,
+}
+
+/// What is known of the last answers of a connection, by the id that the client knows.
+#[derive(Default)]
+pub struct Answers(VecDeque<(String, Reached)>);
+
+impl Answers {
+    pub fn note(&mut self, id: String, reached: Reached) {
+        self.0.retain(|(other, _)| *other != id);
+        if self.0.len() >= MOST_ANSWERS {
+            self.0.pop_front();
+        }
+        self.0.push_back((id, reached));
+    }
+
+    pub fn get(&self, id: &str) -> Option<Reached> {
+        self.0.iter().find(|(other, _)| other == id).map(|(_, reached)| reached.clone())
+    }
 }
 
 impl Ends {
@@ -57,6 +86,15 @@ impl Ends {
         match piece {
             Piece::Text { raw, .. } => self.send_upstream(raw),
             Piece::Control(bytes) | Piece::Close(bytes) | Piece::Opaque(bytes) => self.upstream.put(bytes),
+        }
+    }
+
+    /// The provider refused a body as it was rewritten, and took the client's own.
+    pub fn refused(&self, work: &Work) {
+        if let Some(compactor) = &self.shard.proxy.compactor
+            && !compactor.give_up_overlay(work)
+        {
+            compactor.quarantine(work);
         }
     }
 

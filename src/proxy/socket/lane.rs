@@ -28,7 +28,7 @@ const BEHIND_BYTES: usize = 1024 * 1024;
 pub struct Lane {
     id: Option<String>,
     pub turn: Turn,
-    trail: Trail,
+    pub trail: Trail,
     /// The account of the request that is out.
     pub record: Option<Record>,
     /// Requests that wait until the one before them is answered.
@@ -99,15 +99,19 @@ impl Lane {
             return;
         }
         self.let_pass(ends);
-        let (open, unread) = match &self.turn {
-            Turn::Answering(answering) => (answering.open, answering.unread),
-            _ => (0, false),
-        };
-        let open = open + self.waiting.len();
+        self.go_no_further();
+        let sent = self.waiting.len();
         for waiting in self.waiting.drain(..) {
             ends.send_upstream(waiting.raw);
         }
-        self.turn = Turn::Answering(Answering { open, watch: None, begun: Vec::new(), unread });
+        let (open, unread) = match &mut self.turn {
+            Turn::Answering(answering) => (answering.open, answering.unread),
+            Turn::Telling(rounds) => return rounds.behind += sent,
+            Turn::Running(running) => return running.behind += sent,
+            _ => (0, false),
+        };
+        let open = open + sent;
+        self.turn = Turn::Answering(Answering { unread, ..Answering::several(open) });
     }
 
     /// Takes in an event of this lane's: its frames, and what it says.
@@ -116,6 +120,9 @@ impl Lane {
         match &mut self.turn {
             // The client is to see it with the error before it, or not at all.
             Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
+            // The error before it was not shown.
+            Turn::Holding(sent) if behind && sent.rounds.is_some() => {}
+            Turn::Telling(_) | Turn::Running(_) if behind => {}
             Turn::Passing | Turn::Looking(_) | Turn::Holding(_) | Turn::Answering(_) if behind => ends.send_client(raw),
             Turn::Holding(sent) => {
                 let step = sent.on_event(raw, text, Instant::now());
@@ -128,6 +135,9 @@ impl Lane {
                     self.let_pass(ends);
                 }
             }
+            Turn::Telling(_) => self.tell(ends, raw, text),
+            // All of the answer has come.
+            Turn::Running(_) => {}
             Turn::Passing | Turn::Looking(_) | Turn::Answering(_) => {
                 ends.send_client(raw);
                 self.observe((text, last));
@@ -215,6 +225,11 @@ impl Lanes {
         self.0.iter().all(Lane::is_idle)
     }
 
+    /// How many lanes there have been.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn are_looking(&self) -> bool {
         self.0.iter().any(Lane::is_looking)
     }
@@ -223,6 +238,7 @@ impl Lanes {
     pub fn let_pass(&mut self, ends: &mut Ends) {
         for lane in &mut self.0 {
             lane.let_pass(ends);
+            lane.go_no_further();
             lane.overlap(ends);
         }
     }
@@ -230,9 +246,14 @@ impl Lanes {
     /// Some bytes of the upstream's pass unread, whosever they are.
     pub fn passed_unread(&mut self, ends: &mut Ends, bytes: &[u8]) {
         let mut out: Vec<&mut Lane> = self.0.iter_mut().filter(|lane| lane.is_out()).collect();
+        out.iter_mut().for_each(|lane| lane.let_pass(ends));
+        // What may be in it cannot be hidden.
+        if out.iter().any(|lane| matches!(lane.turn, Turn::Telling(_))) {
+            ends.stuck = true;
+            return;
+        }
         match out.as_mut_slice() {
             [only] => {
-                only.let_pass(ends);
                 only.passed_unread(bytes);
                 if matches!(&only.turn, Turn::Answering(Answering { unread: true, .. })) {
                     only.overlap(ends);

@@ -8,10 +8,15 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::super::aliases::Reached;
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
 use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
+use super::ends::mask;
+use super::rounds::{Rounds, Running};
+use crate::wire::chain;
+use crate::wire::frames::text_frame;
 use crate::wire::overflow::Verdict;
 use crate::wire::refusal;
 
@@ -23,7 +28,12 @@ pub struct Sent {
     pub attempt: Attempt,
     /// What the first attempt ended in, where this is the second.
     pub refusal: Vec<Bytes>,
-    held: Vec<Bytes>,
+    /// What is known of the answer that it continues.
+    pub reached: Option<Reached>,
+    /// The answer that it goes on with, where it is the proxy's own request.
+    pub rounds: Option<Box<Rounds>>,
+    /// Frames, and what they say.
+    held: Vec<(Vec<Bytes>, Bytes)>,
     held_bytes: usize,
     /// When the answer began.
     pub since: Option<Instant>,
@@ -46,9 +56,20 @@ pub enum Turn {
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
     /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
-    Mending { raw: Vec<Bytes>, refusal: Vec<Bytes>, mending: AbortOnDropHandle<Mended> },
+    Mending {
+        raw: Vec<Bytes>,
+        refusal: Vec<Bytes>,
+        /// As [`Sent`] has them.
+        reached: Option<Reached>,
+        rounds: Option<Box<Rounds>>,
+        mending: AbortOnDropHandle<Mended>,
+    },
     /// Answers pass.
     Answering(Answering),
+    /// An answer passes in which the model may call the proxy's tools.
+    Telling(Box<Rounds>),
+    /// Between two answers, or behind the last, the proxy's tools run and what was hidden is kept.
+    Running(Running),
 }
 
 /// A request that is looked at.
@@ -56,6 +77,8 @@ pub struct Looking {
     pub raw: Vec<Bytes>,
     /// What the client sent behind it that is no request: it goes out behind it.
     pub behind: Vec<Bytes>,
+    /// What is known of the answer that it continues.
+    pub reached: Option<Reached>,
     pub work: AbortOnDropHandle<Seen>,
 }
 
@@ -89,20 +112,31 @@ pub enum Step {
 
 impl Answering {
     pub fn one(watch: Option<Box<Watch>>) -> Self {
-        Self { open: 1, watch, begun: Vec::new(), unread: false }
+        Self { watch, ..Self::several(1) }
+    }
+
+    pub fn several(open: usize) -> Self {
+        Self { open, watch: None, begun: Vec::new(), unread: false }
     }
 }
 
 impl Sent {
     pub fn new(raw: Vec<Bytes>, work: Box<Work>, attempt: Attempt, refusal: Vec<Bytes>) -> Self {
-        Self { raw, work, attempt, refusal, held: Vec::new(), held_bytes: 0, since: None }
+        let (reached, rounds, held) = (None, None, Vec::new());
+        Self { raw, work, attempt, refusal, reached, rounds, held, held_bytes: 0, since: None }
+    }
+
+    /// A request that continues what is known, for an answer that it goes on with.
+    pub fn of(mut self, reached: Option<Reached>, rounds: Option<Box<Rounds>>) -> Self {
+        (self.reached, self.rounds) = (reached, rounds);
+        self
     }
 
     /// Takes in an event of the answer: its frames, and what it says.
     pub fn on_event(&mut self, raw: Vec<Bytes>, text: &[u8], now: Instant) -> Step {
         self.since.get_or_insert(now);
         self.held_bytes += raw.iter().map(Bytes::len).sum::<usize>();
-        self.held.extend(raw);
+        self.held.push((raw, Bytes::copy_from_slice(text)));
         match told_of(text) {
             Told::Bookkeeping if self.may_wait() => Step::Hold,
             Told::Bookkeeping | Told::Output => Step::Answered,
@@ -131,6 +165,11 @@ impl Sent {
 
     /// What was held, in order.
     pub fn take_held(&mut self) -> Vec<Bytes> {
+        self.take_events().into_iter().flat_map(|(raw, _)| raw).collect()
+    }
+
+    /// The same, with what it says.
+    pub fn take_events(&mut self) -> Vec<(Vec<Bytes>, Bytes)> {
         self.held_bytes = 0;
         self.since = None;
         std::mem::take(&mut self.held)
@@ -152,6 +191,9 @@ pub struct Message<'t> {
     stream_id: Option<Cow<'t, str>>,
     #[serde(borrow, default)]
     response: Option<Response<'t>>,
+    /// The response that a request continues.
+    #[serde(borrow, default)]
+    previous_response_id: Option<Cow<'t, str>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -180,10 +222,26 @@ impl<'t> Message<'t> {
         self.stream_id.as_deref()
     }
 
+    /// The id of the response that a request continues.
+    pub fn previous(&self) -> Option<&str> {
+        self.previous_response_id.as_deref()
+    }
+
+    /// Whether a client wants a response cancelled by it.
+    pub fn cancels(&self) -> bool {
+        self.kind == "response.cancel"
+    }
+
     /// Whether it is the last event of an answer.
     pub fn is_last(&self) -> bool {
         LAST.contains(&&*self.kind)
     }
+}
+
+/// The frame of a client's wish that a response be cancelled, with the id that the provider has for it now. `None`: it
+/// names none.
+pub fn cancelling(text: &Bytes, id: Option<&str>) -> Option<Vec<Bytes>> {
+    Some(vec![text_frame(&chain::cancelling(text, id?)?, Some(mask()))])
 }
 
 /// Whether the first bytes of a message that passes unread, as they are on the wire, name the end of an answer.
@@ -202,6 +260,11 @@ pub struct Trail {
 }
 
 impl Trail {
+    /// The id of the response that began last.
+    pub fn begun(&self) -> Option<&str> {
+        self.begun.as_deref()
+    }
+
     /// Takes in an event; whether it ends an answer that was over already.
     pub fn is_behind(&mut self, event: &Message<'_>) -> bool {
         match &*event.kind {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::events::{Cutter, Event};
-use super::{Alias, Aside, Dialect, Ending, Form, Own, OwnResult, chat, messages, responses};
+use super::{Alias, Aside, Dialect, Ending, Form, Own, OwnResult, Reach, chat, messages, responses};
 
 /// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
 /// follows, and the proxy's calls are left out.
@@ -244,11 +244,11 @@ impl Answer {
         }
     }
 
-    /// The id under which its provider has the current round's answer, if others may continue it there.
-    pub fn id(&self) -> Option<String> {
+    /// The id under which its provider has the current round's answer, if that can be continued there.
+    pub fn id(&self, reach: Reach) -> Option<String> {
         match &self.splicer {
             Splicer::Chat(_) | Splicer::Messages(_) => None,
-            Splicer::Responses(it) => it.id(),
+            Splicer::Responses(it) => it.id(reach),
         }
     }
 
@@ -260,10 +260,10 @@ impl Answer {
 
     /// Where the provider has this answer, and the id by which the client knows it; `results` as in
     /// [`aside`](Self::aside). `None`: under that very id and complete, or nobody can continue it.
-    pub fn alias(&self, results: &[Vec<OwnResult>]) -> Option<(String, Alias)> {
+    pub fn alias(&self, results: &[Vec<OwnResult>], reach: Reach) -> Option<(String, Alias)> {
         match &self.splicer {
             Splicer::Chat(_) | Splicer::Messages(_) => None,
-            Splicer::Responses(it) => it.alias(results),
+            Splicer::Responses(it) => it.alias(results, reach),
         }
     }
 }

@@ -7,7 +7,7 @@ mod put_back;
 
 use bytes::Bytes;
 
-pub(super) use self::continued::continued;
+pub(super) use self::continued::{behind, continued};
 pub(super) use self::items::results;
 use self::items::{counts, is_call, is_kept_by_provider, is_reasoning, outputs, texts, without_id};
 pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
@@ -16,7 +16,7 @@ use super::answer::Out;
 use super::events::Event;
 use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
 use super::told::{Told, Written};
-use super::{Alias, Aside, Conversation, Edit, Ending, MOST_ARGUMENTS, Offer, Own, OwnCall, OwnResult, Round};
+use super::{Alias, Aside, Conversation, Edit, Ending, MOST_ARGUMENTS, Offer, Own, OwnCall, OwnResult, Reach, Round};
 use crate::wire::scan::elements;
 use crate::wire::writing::quoted;
 
@@ -34,6 +34,8 @@ pub struct Splicer {
     kept: bool,
     /// The answer in its last state: of the last event, or the JSON body.
     last: Bytes,
+    /// The same of the round before.
+    previous: Bytes,
     /// The response as it began, in the first round. Empty: the answer is no stream.
     begun: Bytes,
     /// The next number of an event, and whether it differs from the provider's.
@@ -64,6 +66,7 @@ impl Splicer {
             full: false,
             kept: false,
             last: Bytes::new(),
+            previous: Bytes::new(),
             begun: Bytes::new(),
             next: (0, false),
             before: (0, 0),
@@ -143,7 +146,7 @@ impl Splicer {
 
     pub(super) fn held(&self) -> usize {
         let shown: usize = self.shown.iter().map(Bytes::len).sum();
-        self.held + shown + self.last.len() + self.begun.len() + self.told.held()
+        self.held + shown + self.last.len() + self.previous.len() + self.begun.len() + self.told.held()
     }
 
     pub(super) fn hold_no_more(&mut self) {
@@ -294,7 +297,8 @@ impl Splicer {
         self.told.next_round();
         self.next.1 |= !self.begun.is_empty();
         (self.is_first, self.kept) = (false, false);
-        (self.items, self.last, self.held) = (Vec::new(), Bytes::new(), 0);
+        self.previous = std::mem::take(&mut self.last);
+        (self.items, self.held) = (Vec::new(), 0);
     }
 
     /// Items of this round that the client sees. Where a call is left out for good, reasoning before it goes with it:

@@ -26,7 +26,7 @@ fn alias(rounds: &[&[u8]], form: Form, more: Value) -> Option<(String, Alias)> {
             answer.next_round();
         }
     }
-    answer.alias(&results)
+    answer.alias(&results, Reach::Store)
 }
 
 #[test]
@@ -69,6 +69,39 @@ fn results_stand_before_the_clients_own_input() {
         let memo = Memo::new(1 << 20);
         let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
         let edits = conversation.continued(alias).unwrap();
+        let written = splice(&bytes::Bytes::from(body), edits).unwrap().concat();
+        assert_eq!(String::from_utf8(written).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_round_that_broke_off_leaves_the_one_before_waiting() {
+    let mut answer = Answer::new(Dialect::Responses, Form::Stream, ["peek".to_owned()].into());
+    answer.push(&stream(&[item(2, 0)], 0).into());
+    assert!(matches!(answer.end(), Ending::Again(_)));
+    let results = [vec![OwnResult { text: "found".into(), failed: false }]];
+    answer.next_round();
+    let begun = stream(&[item(1, 10)], 1);
+    answer.push(&bytes::Bytes::copy_from_slice(&begun[..begun.len() / 2]));
+    answer.break_off();
+    let owed = r#"{"type":"function_call_output","call_id":"call_0","output":"found"}"#;
+    let alias = Alias { id: "resp_0".into(), results: owed.into() };
+    assert_eq!(answer.alias(&results, Reach::Store), Some(("resp_0".to_owned(), alias)));
+}
+
+#[test]
+fn the_next_round_stands_behind_the_one_before() {
+    for (body, expected) in [
+        (r#"{"previous_response_id":"r1", "input":"go"}"#, r#"{"previous_response_id":"r2", "input":[{"o":1}]}"#),
+        (
+            r#"{"input":[{"role":"user","content":"go"}],"previous_response_id":null}"#,
+            r#"{"input":[{"o":1}],"previous_response_id":"r2"}"#,
+        ),
+        (r#" { "store":false,"input":[]}"#, r#" {"previous_response_id":"r2", "store":false,"input":[{"o":1}]}"#),
+    ] {
+        let memo = Memo::new(1 << 20);
+        let conversation = crate::wire::read(Dialect::Responses, body.as_bytes(), &memo, [0; 16]).unwrap();
+        let edits = conversation.behind("r2", br#"{"o":1}"#).unwrap();
         let written = splice(&bytes::Bytes::from(body), edits).unwrap().concat();
         assert_eq!(String::from_utf8(written).unwrap(), expected);
     }

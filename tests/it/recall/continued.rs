@@ -1,6 +1,8 @@
 //! Responses whose provider keeps them, continued by id: what was hidden of an answer leaves no call without its result,
 //! whichever way the answer ended, also after a restart.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use compactproxy::demo::script::error;
@@ -22,7 +24,7 @@ struct Turn {
     told: bool,
 }
 
-fn user(text: &str) -> Value {
+pub(super) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
@@ -72,7 +74,7 @@ const TURNS: [Turn; 5] = [
 ];
 
 /// The id by which a client knows an answer: the first that it sees.
-fn id(answer: &Answered) -> Value {
+pub(super) fn id(answer: &Answered) -> Value {
     match serde_json::from_str::<Value>(answer.text()) {
         Ok(whole) => whole["id"].clone(),
         Err(_) => {
@@ -87,8 +89,9 @@ async fn played(turn: &Turn, stream: bool) {
     let provider = Provider::start(scripted((turn.steps)())).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("state.db").display());
-    let start = || serve(parsed(&provider.base_url(), &sections("max_rounds = 2\n")), Some(open(&url)), None);
-    let proxy = start();
+    let start = |store| serve(parsed(&provider.base_url(), &sections("max_rounds = 2\n")), Some(store), None);
+    let store = open(&url);
+    let proxy = start(Arc::clone(&store));
     let mut body = cell.asked(turn.name);
     body.as_object_mut().unwrap().remove("store");
     let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
@@ -96,18 +99,22 @@ async fn played(turn: &Turn, stream: bool) {
     let calls = attempts(&provider).len();
     proxy.stop();
     tokio::task::spawn_blocking(move || proxy.join()).await.unwrap();
+    store.flush().await;
+    store.close().await;
 
-    let proxy = start();
+    let proxy = start(open(&url));
     let next = with(&body, json!({"input": (turn.next)(), "previous_response_id": id(&answer)}));
     let later = cell.dialect.ask(proxy.proxy_addr, "k", &next).await;
     assert_eq!(provider.violations(), [], "{}", later.text());
     assert_eq!(later.status, 200, "{}", later.text());
     cell.dialect.read(&later);
-    // Where nothing is hidden the client's own id is the provider's.
+    // Where nothing is hidden the client's own id is the provider's. The tools stay.
     let last = with(&body, json!({"input": "And on.", "previous_response_id": id(&later)}));
     assert_eq!(cell.dialect.ask(proxy.proxy_addr, "k", &last).await.status, 200);
     let sent = attempts(&provider);
-    assert_eq!((sent.len(), &sent[calls + 1].json()), (calls + 2, &last));
+    let tools = |body: &Value| body["tools"].clone();
+    assert_eq!((sent.len(), tools(&sent[calls].json())), (calls + 2, tools(&sent[0].json())));
+    assert_eq!(sent[calls + 1].json(), with(&last, json!({"tools": tools(&sent[0].json())})));
     let seen: String = sent[..=calls].iter().map(|exchange| String::from_utf8_lossy(&exchange.body)).collect();
     assert!(seen.contains(NEEDLE) || !turn.told, "{seen}");
     // Another tenant's client that says the same id has nothing of it.
@@ -224,9 +231,9 @@ async fn the_original_of_such_a_request_is_the_one_that_can_be_answered() {
     assert_eq!(sent.len(), 4);
     assert!(!sent[2].json()["input"][1]["output"].to_string().contains(NEEDLE), "evicted");
     handed.assert_continued(&sent[3].json(), &next);
-    // With nothing but that, it is the client's own request that was refused.
+    // With no tools in it either, it is the client's own request that was refused.
     let handed = Handed::new(true, "k", vec![refusal()]).await;
-    let proxy = handed.serve("");
+    let proxy = handed.serve("[[policy]]\ntools = false\n");
     let answer = RESPONSES.ask(proxy.proxy_addr, "k", &handed.next).await;
     assert!(answer.status == 400 && answer.text().contains("not so"), "{}", answer.text());
     handed.assert_continued(&attempts(&handed.provider)[2].json(), &handed.next);

@@ -172,7 +172,7 @@ async fn where_an_event_could_be_anybodys_nothing_waits_for_it() {
 async fn an_answer_that_passes_unread_is_not_waited_for() {
     let mut ends = ends(SECTIONS).await;
     let waits = ends.one_waits().await;
-    let event = Message::text(format!(r#"{{"a":"{}"}}"#, "x".repeat(5 * 1024 * 1024)));
+    let event = Message::text(format!(r#"{{"a":"{}"}}"#, "x".repeat(17 * 1024 * 1024)));
     let Ends { client, upstream, .. } = &mut ends;
     let (sent, got) = tokio::join!(upstream.send(event.clone()), patiently("it", client.next()));
     sent.unwrap();

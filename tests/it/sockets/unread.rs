@@ -13,7 +13,7 @@ use crate::support::wire::{Listener, patiently};
 /// Of an event that is too long, its beginning tells whether it is the last one; if not there, the next end does.
 #[tokio::test]
 async fn an_event_that_is_too_long_to_be_read_ends_compaction_for_no_longer_than_its_answer() {
-    let long = "x".repeat(5 * 1024 * 1024);
+    let long = "x".repeat(17 * 1024 * 1024);
     let first = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":"{long}"}}}}"#);
     let hidden = format!(r#"{{"response":{{"id":"r","output":"{long}"}},"type":"response.completed"}}"#);
     for (completed, missed) in [(first, 0), (hidden, 1)] {

@@ -40,7 +40,9 @@ pub fn step(reply: impl Fn(&ModelRequest) -> Reply + Send + 'static) -> Step {
 
 /// The proxy's tool, asked for the needle.
 pub fn own(request: &ModelRequest, number: usize) -> ToolCall {
-    let id = ids(request.body.to_string().as_bytes()).first().cloned().unwrap_or_default();
+    // What the provider holds of the history is no part of the body.
+    let seen = format!("{}{}", request.body, Value::from(request.messages()));
+    let id = ids(seen.as_bytes()).first().cloned().unwrap_or_default();
     let offered = request
         .tools()
         .iter()

@@ -6,7 +6,7 @@ use super::super::messages::added;
 use super::super::object::{Object, utf8};
 use super::super::tools::{self, MOST_TOOLS, tools};
 use super::{Conversation, Edit, Offer, quoted};
-use crate::wire::conversation::{Role, Standing};
+use crate::wire::conversation::Standing;
 use crate::wire::scan::kind;
 
 pub(in super::super) fn may_offer(conversation: &Conversation<'_>, count: usize) -> bool {
@@ -24,11 +24,11 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
         match key.as_ref() {
             "text" => value == b"null" || Object::read(body, span.start).is_some_and(|text| is_plain(&text)),
             "background" => matches!(value, b"null" | b"false"),
-            "prompt" | "conversation" | "previous_response_id" => value == b"null",
+            "prompt" | "conversation" => value == b"null",
             _ => true,
         }
     });
-    // What tools are in force may change within the input, and what the provider holds cannot be continued.
+    // What tools are in force may change within the input, and an item that the provider holds may be a call.
     let plain = |standing| !matches!(standing, Standing::Reference | Standing::Trigger);
     let mut items = conversation.items.iter().chain(&conversation.settled).map(|item| item.facts.standing);
     let setting = |item: &Range<usize>| {
@@ -37,17 +37,7 @@ pub(in super::super) fn may_keep(conversation: &Conversation<'_>, count: usize) 
     };
     let kept = conversation.items.iter().filter(|item| item.facts.standing == Standing::Kept).map(|item| &item.span);
     let sets = conversation.lead.iter().chain(kept).any(setting);
-    free && items.all(plain)
-        && !sets
-        && sends_its_history(conversation)
-        && tools(conversation).is_some_and(|tools| tools.len() + count <= MOST_TOOLS)
-}
-
-/// Whether later requests will carry this answer, as far as that can be told. One that continues it by its id keeps what
-/// the model was told ([`continued`](super::continued)), but gets the tools no more.
-fn sends_its_history(conversation: &Conversation<'_>) -> bool {
-    let turn = |role| matches!(role, Role::Assistant | Role::Tool);
-    conversation.fields.store == Some(false) || conversation.items.iter().any(|item| turn(item.facts.role))
+    free && items.all(plain) && !sets && tools(conversation).is_some_and(|tools| tools.len() + count <= MOST_TOOLS)
 }
 
 fn is_plain(text: &Object<'_>) -> bool {
