@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::ends::{Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
 use self::side::{Reading, Side};
-use self::turn::{Answering, Looking, Mended, Message, Seen, Turn};
+use self::turn::{Answering, Looking, Mended, Message, Named, Seen, Turn};
 use super::Shard;
 use super::budget::Permit;
 use super::chains::Beginning;
@@ -250,7 +250,16 @@ impl Socket {
         };
         let message = Message::of(&text);
         let asks = message.is_request();
-        let at = if asks { self.lanes.place(message.lane()) } else { self.lanes.position(message.lane()) };
+        let at = match message.lane() {
+            Named::Odd => None,
+            named => {
+                let id = if let Named::Lane(id) = &named { Some(&**id) } else { None };
+                if asks { self.lanes.place(id) } else { self.lanes.position(id) }
+            }
+        };
+        if at.is_none() && asks || message.may_be_request(&text) {
+            self.lanes.strayed();
+        }
         let lane = at.and_then(|at| Some((at, self.lanes.get_mut(at)?)));
         match lane {
             Some((at, lane)) if asks && lane.is_idle() => self.look(at, raw, text.into()),
@@ -336,7 +345,7 @@ impl Socket {
             }
             Piece::Text { raw, text } => {
                 let event = Message::of(&text);
-                let owner = self.lanes.owner(event.lane());
+                let owner = self.lanes.owner(&event.lane());
                 match owner {
                     Owner::Lane(at) => {
                         if let Some(lane) = self.lanes.get_mut(at) {

@@ -52,6 +52,7 @@ pub use files::{
 pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, WindowKey};
 pub use limits::Limits;
+pub use lookups::Until;
 use notes::Note;
 pub use overlays::{FoundOverlays, Overlay, OverlayKind};
 use reader::Query;
