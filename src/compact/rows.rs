@@ -160,6 +160,11 @@ impl Evictions {
         self.0.is_empty()
     }
 
+    /// Turns that share it have the same.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     /// In no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&Digest, &Arc<Eviction>)> {
         self.0.iter()

@@ -8,6 +8,7 @@ use super::overlay::Overlaid;
 use super::tenant::{self, Asker, Identity, Verified};
 use super::work::Work;
 use crate::compact::Evictions;
+use crate::store::Until;
 use crate::wire::{Conversation, Digest};
 
 impl Compactor {
@@ -20,15 +21,18 @@ impl Compactor {
         let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
         // Who was late before may be again, and then the client would see a refusal of what it did not write.
         let chain: Vec<Digest> = conversation.chain().copied().collect();
-        self.store.overlays_patiently(&identity.tenant, &chain).await;
+        let until = self.store.patience();
+        if self.store.overlays_patiently(until, &identity.tenant, &chain).await.incomplete {
+            return None;
+        }
         let mut overlaid = self.overlay(&incoming, &identity, &conversation).await;
         let Some((body, permit)) = overlaid.as_mut().and_then(|overlaid| overlaid.body.take()) else {
-            return self.replaced(&incoming, identity, overlaid, &conversation).await;
+            return self.replaced(&incoming, (identity, until), overlaid, &conversation).await;
         };
         incoming.permit.push(permit);
         (incoming.body, incoming.overlaid) = (body.clone(), true);
         let conversation = self.read(incoming.dialect, &body, identity.tenant).await?;
-        self.replaced(&incoming, identity, overlaid, &conversation).await
+        self.replaced(&incoming, (identity, until), overlaid, &conversation).await
     }
 
     /// Who sent a request, if its token is what it claims to be.
@@ -42,18 +46,19 @@ impl Compactor {
         Some(tenant::identify(&self.store, &self.tenant_rule, &admitted, &asker))
     }
 
-    /// Places the rows that are known.
+    /// Places the rows that are known, or will be soon.
     async fn replaced(
         &self,
         incoming: &Incoming<'_>,
-        identity: Identity,
+        (identity, until): (Identity, Until),
         overlaid: Option<Overlaid>,
         conversation: &Conversation<'_>,
     ) -> Option<Work> {
-        let (mut work, chain) = self.begin(incoming, identity, conversation).await?;
-        if work.known.incomplete {
-            work.known = self.store.known_patiently(&work.origin.tenant, &chain).await;
+        let chain: Vec<Digest> = conversation.chain().copied().collect();
+        if self.store.known_patiently(until, &identity.tenant, &chain).await.incomplete {
+            return None;
         }
+        let (mut work, _) = self.begin(incoming, identity, conversation).await?;
         if work.origin.strategies.observe {
             return None;
         }

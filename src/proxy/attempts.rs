@@ -74,7 +74,10 @@ impl Exchange<'_> {
         let before = (work.pieces.clone(), work.actions, work.tokens);
         let planned = work.activated.take();
         let second = match call.compactor.recover(work, verdict).await {
-            true => Some(self.try_once(call.parts, call.intake, work).await),
+            true => {
+                work.tried_twice = true;
+                Some(self.try_once(call.parts, call.intake, work).await)
+            }
             false => None,
         };
         let (result, second) = match second {
@@ -119,7 +122,7 @@ impl Exchange<'_> {
                     call.compactor.remember_whole(&again.origin.tenant, (&conversation, &chain), &again.known);
                 }
                 let before = std::mem::replace(work, again);
-                (work.recorder, work.ticket) = (before.recorder, before.ticket);
+                (work.recorder, work.ticket, work.tried_twice) = (before.recorder, before.ticket, true);
                 held
             }
             // It says nothing of the request. But who has no more than a claim sees nothing of what was read for it.
@@ -193,7 +196,7 @@ impl Exchange<'_> {
         }
     }
 
-    async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
+    pub(super) async fn try_once(&self, parts: &Parts, intake: &Intake, work: &Work) -> Result<(Step, Held), Fault> {
         let answer = self.send(parts, intake, work).await?;
         Ok(self.judge(work, answer).await)
     }

@@ -123,6 +123,7 @@ impl Compactor {
             taught: false,
             drops_blocks: false,
             lacks_rows: false,
+            tried_twice: false,
             recorder,
             overlaid: None,
             begun: None,

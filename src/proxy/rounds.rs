@@ -23,6 +23,7 @@ use super::budget::Permit;
 use super::chains::Recorder;
 use super::encoding::Encoding;
 use super::headers;
+use super::hold::Step;
 use super::holding::Held;
 use super::intake::Intake;
 use super::origin::Tools;
@@ -79,8 +80,8 @@ enum End {
 
 impl Exchange<'_> {
     /// An answer in a coding that cannot be read, in which the model may call the proxy's tools: nothing can be hidden
-    /// there. No tools for this conversation any more, and the same call again without them; should that come to
-    /// nothing, the answer goes out as it is.
+    /// there. No tools for this conversation any more, and the same call once more without them, unless it was the second
+    /// already (L6); should that come to nothing, the answer goes out as it is.
     pub(super) async fn readable(&self, (parts, intake): (&Parts, &Intake), work: &mut Box<Work>, held: Held) -> Held {
         let compactor = self.shard.proxy.compactor.as_ref();
         let may_call = work.offered().is_some() && held.answer.status().is_success();
@@ -88,9 +89,12 @@ impl Exchange<'_> {
             return held;
         };
         compactor.give_up_overlay(work);
-        let Some(mut again) = self.work_again(parts, intake, Tools::Without).await else { return held };
-        match self.attempts(parts, intake, &mut again).await {
-            Ok(answer) if answer.answer.status().is_success() => {
+        if work.tried_twice {
+            return held;
+        }
+        let Some(again) = self.work_again(parts, intake, Tools::Without).await else { return held };
+        match self.try_once(parts, intake, &again).await {
+            Ok((Step::Hold | Step::Release, answer)) if answer.answer.status().is_success() => {
                 *work = again;
                 answer
             }

@@ -28,7 +28,7 @@ use self::ends::{Answers, Ends, mask};
 use self::lane::{Lane, Lanes, Owner};
 use self::rounds::Ran;
 use self::side::{Reading, Side};
-use self::turn::{Looking, Mended, Message, Seen, Turn};
+use self::turn::{Looking, Mended, Message, Named, Seen, Turn};
 use super::Shard;
 use crate::wire::frames::{Piece, close_frame};
 use crate::wire::rounds::MOST_WHOLE;
@@ -98,7 +98,6 @@ impl Socket {
                 parts: Arc::new(parts),
                 shard,
                 reached: Answers::default(),
-                names_lanes: false,
                 stuck: false,
             },
             lanes: Lanes::default(),
@@ -264,13 +263,22 @@ impl Socket {
         };
         let message = Message::of(&text);
         if message.cancels()
-            && let Owner::Lane(at) = self.lanes.owner(message.lane())
+            && let Owner::Lane(at) = self.lanes.meant(&message.lane())
             && let Some(lane) = self.lanes.get_mut(at)
         {
             return lane.cancel(&mut self.ends, raw, Bytes::copy_from_slice(&text));
         }
         let asks = message.is_request();
-        let at = if asks { self.lanes.place(message.lane()) } else { self.lanes.position(message.lane()) };
+        let at = match message.lane() {
+            Named::Odd => None,
+            named => {
+                let id = if let Named::Lane(id) = &named { Some(&**id) } else { None };
+                if asks { self.lanes.place(id) } else { self.lanes.position(id) }
+            }
+        };
+        if at.is_none() && asks || message.may_be_request(&text) {
+            self.lanes.strayed();
+        }
         let lane = at.and_then(|at| Some((at, self.lanes.get_mut(at)?)));
         match lane {
             Some((at, lane)) if asks && lane.is_idle() => self.look(at, raw, text.into()),
@@ -323,8 +331,7 @@ impl Socket {
             }
             Piece::Text { raw, text } => {
                 let event = Message::of(&text);
-                self.ends.names_lanes |= event.lane().is_some();
-                let owner = self.lanes.owner(event.lane());
+                let owner = self.lanes.owner(&event.lane());
                 match owner {
                     Owner::Lane(at) => {
                         if let Some(lane) = self.lanes.get_mut(at) {

@@ -48,6 +48,8 @@ pub struct Work {
     pub may_overflow: bool,
     /// An error of this request's has taught its limit already.
     pub taught: bool,
+    /// Whether the answer is the one to a second attempt: no other follows (L6).
+    pub tried_twice: bool,
     /// Whether rows may be missing that signed thinking is bound to.
     pub lacks_rows: bool,
     /// Whether the body asks the provider to drop thinking that no longer fits.

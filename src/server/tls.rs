@@ -16,6 +16,8 @@ use crate::config::Tls;
 
 /// The files are looked at by a handshake, at most this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// As long as the same stays wrong with them, it is told once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(10 * 60);
 
 /// A certificate or key that cannot be served with.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,20 @@ struct Current {
     /// not.
     read: Seen,
     looked: Instant,
+    /// What was wrong with the files when that was last told, and when.
+    told: Option<(String, Instant)>,
+}
+
+impl Current {
+    /// Whether what is wrong is to be told at `now`; then it counts as told.
+    fn is_news(&mut self, wrong: &str, now: Instant) -> bool {
+        let recent = |at: Instant| now.saturating_duration_since(at) < TELL_EVERY;
+        if self.told.as_ref().is_some_and(|(told, at)| told == wrong && recent(*at)) {
+            return false;
+        }
+        self.told = Some((wrong.to_owned(), now));
+        true
+    }
 }
 
 /// Which two files lie there, and which version of them. `None`: they cannot be looked at.
@@ -67,7 +83,7 @@ impl Certificate {
     /// What is wrong with them.
     pub fn read(files: &Tls) -> Result<Self, TlsError> {
         let read = seen(files);
-        let current = Current { acceptor: acceptor(files)?, read, looked: Instant::now() };
+        let current = Current { acceptor: acceptor(files)?, read, looked: Instant::now(), told: None };
         Ok(Self { files: files.clone(), current: Mutex::new(current) })
     }
 
@@ -91,11 +107,15 @@ impl Certificate {
         current.read = there.filter(|_| !read.as_ref().is_err_and(TlsError::is_unread));
         match read {
             Ok(acceptor) => {
-                current.acceptor = acceptor;
+                (current.acceptor, current.told) = (acceptor, None);
                 tracing::info!(cert = ?self.files.cert, "the certificate was renewed");
             }
             // One of two files may be there before the other.
-            Err(error) => tracing::warn!(%error, "the certificate has changed and cannot be used: the old one stays"),
+            Err(error) => {
+                if current.is_news(&error.to_string(), current.looked) {
+                    tracing::warn!(%error, "the certificate has changed and cannot be used: the old one stays");
+                }
+            }
         }
     }
 }
@@ -192,6 +212,32 @@ mod tests {
         fs::rename(&other.key, &files.key).unwrap();
         assert!(trusts(&third, &at(5)).await);
         assert!(trusts(&third, &at(500)).await);
+    }
+
+    #[test]
+    fn what_stays_wrong_is_told_sparsely() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Tls { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        let pair = made();
+        write(&files, &pair, &pair);
+        let certificate = Certificate::read(&files).unwrap();
+        let told = |at: u64| {
+            let mut current = certificate.current.lock().unwrap();
+            current.looked = Instant::now() + Duration::from_secs(at);
+            let error = if at < 3_000 { "gone" } else { "another" };
+            certificate.follow(&mut current, |_| Err(TlsError::Key(pem::Error::Io(io::Error::other(error)))));
+            current.told.clone().map(|(_, when)| when)
+        };
+        write(&files, &pair, &pair);
+        let first = told(0);
+        assert!(first.is_some());
+        assert_eq!((1..600).map(told).find(|when| *when != first), None);
+        let again = told(601);
+        assert_ne!(again, first);
+        assert_ne!(told(3_000), again, "something else is wrong");
+        write(&files, &pair, &pair);
+        certificate.follow(&mut certificate.current.lock().unwrap(), acceptor);
+        assert_eq!(certificate.current.lock().unwrap().told, None, "nothing is any more");
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ pub struct Limits {
     pub max_size: u64,
     /// Bytes of evictions and checkpoints kept in memory.
     pub row_cache_bytes: usize,
-    /// Bytes of "what is known of this conversation" kept in memory.
+    /// Bytes of "what is known of this conversation" kept in memory, with the rows that apply to it.
     pub session_cache_bytes: usize,
     /// Bytes of texts kept in memory that no database has.
     pub volatile_text_bytes: usize,
@@ -40,6 +40,8 @@ pub struct Limits {
     pub commit_bound: Duration,
     /// Rows that are not in memory are waited for this long; then the request goes on without them.
     pub lookup_bound: Duration,
+    /// That the file still lies at its path is looked at no more often than this, before rows are replayed from memory.
+    pub look_every: Duration,
     /// A search through the log takes this long at most.
     pub search_bound: Duration,
 }
@@ -50,7 +52,7 @@ impl Default for Limits {
             retention: Duration::from_secs(30 * 24 * 3_600),
             max_size: 10 << 30,
             row_cache_bytes: 8 << 20,
-            session_cache_bytes: 2 << 20,
+            session_cache_bytes: 8 << 20,
             volatile_text_bytes: 8 << 20,
             max_late_bytes: 64 << 20,
             max_row_marks: 1 << 17,
@@ -63,6 +65,7 @@ impl Default for Limits {
             max_log_marks: 1 << 17,
             commit_bound: COMMIT_BOUND,
             lookup_bound: LOOKUP_BOUND,
+            look_every: Duration::from_millis(50),
             search_bound: log::SEARCH_BOUND,
         }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::reader::Query;
 use super::writer::Job;
@@ -20,7 +20,18 @@ const BETWEEN_LOOKUPS: Duration = Duration::from_millis(10);
 enum Wait {
     /// Its bound; nobody is asked who was late again and again.
     Usual,
-    Long,
+    Until(Until),
+}
+
+/// Until when a request waits, in all, for what going on without has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Until(tokio::time::Instant);
+
+#[cfg(test)]
+impl Until {
+    pub(super) fn within(bound: Duration) -> Self {
+        Self(tokio::time::Instant::now() + bound)
+    }
 }
 
 impl Store {
@@ -30,15 +41,20 @@ impl Store {
         self.known_within(Wait::Usual, tenant, chain).await
     }
 
-    /// The same where going on without has failed: worth a longer wait, [`TEXT_BOUND`].
-    pub async fn known_patiently(&self, tenant: &Tenant, chain: &[Digest]) -> Known {
-        self.known_within(Wait::Long, tenant, chain).await
+    /// A longer wait than a look-up's, [`TEXT_BOUND`] from now on.
+    pub fn patience(&self) -> Until {
+        Until(tokio::time::Instant::now() + self.shared.limits.lookup_bound.max(TEXT_BOUND))
+    }
+
+    /// The same where going on without has failed. What was found is remembered.
+    pub async fn known_patiently(&self, until: Until, tenant: &Tenant, chain: &[Digest]) -> Known {
+        self.known_within(Wait::Until(until), tenant, chain).await
     }
 
     async fn known_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> Known {
         let found = || self.shared.memory().known(tenant, chain, Instant::now());
         let mut known = found();
-        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file() {
+        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file().await {
             self.follow_file().await;
             known = found();
         }
@@ -53,9 +69,18 @@ impl Store {
         }
     }
 
-    /// Whether the database that was opened no longer lies at its path.
-    fn is_another_file(&self) -> bool {
-        self.shared.open_file().is_some_and(|(path, open)| !sqlite::is_at(&path, open))
+    /// Whether the database that was opened no longer lies at its path. The disk is asked now and then, on a thread where
+    /// that delays nobody else; if it does not answer in time, nothing has changed as far as is known.
+    async fn is_another_file(&self) -> bool {
+        let Some((path, open)) = self.shared.open_file().filter(|_| self.shared.is_look_due()) else { return false };
+        let looked = tokio::task::spawn_blocking(move || !sqlite::is_at(&path, open));
+        match timeout(self.shared.limits.lookup_bound, looked).await {
+            Ok(looked) => looked.unwrap_or(false),
+            Err(_) => {
+                self.shared.found_too_late();
+                false
+            }
+        }
     }
 
     /// What lies at the path is not what is open: with the texts in it, what points to them is to be forgotten.
@@ -73,8 +98,8 @@ impl Store {
     }
 
     /// The same where going on without has failed. What was found is remembered.
-    pub async fn overlays_patiently(&self, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
-        self.overlays_within(Wait::Long, tenant, chain).await
+    pub async fn overlays_patiently(&self, until: Until, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
+        self.overlays_within(Wait::Until(until), tenant, chain).await
     }
 
     async fn overlays_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> FoundOverlays {
@@ -98,8 +123,10 @@ impl Store {
         wait: Wait,
         query: impl Fn(oneshot::Sender<Result<T, ReadError>>) -> Query,
     ) -> Option<T> {
-        let usual = self.shared.limits.lookup_bound;
-        let bound = if wait == Wait::Long { usual.max(TEXT_BOUND) } else { usual };
+        let until = match wait {
+            Wait::Usual => tokio::time::Instant::now() + self.shared.limits.lookup_bound,
+            Wait::Until(Until(until)) => until,
+        };
         let asked = async {
             for _ in 0..LOOKUPS {
                 if wait == Wait::Usual && self.shared.is_unreadable() {
@@ -114,7 +141,7 @@ impl Store {
             }
             None
         };
-        match timeout(bound, asked).await {
+        match timeout_at(until, asked).await {
             Ok(found) => {
                 if found.is_some() {
                     self.shared.found_in_time();

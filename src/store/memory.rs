@@ -3,7 +3,7 @@
 
 mod quarantine;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -182,18 +182,21 @@ impl Memory {
         if !sessions.contains(&key) {
             note_touch(touches, key);
         }
-        let make = || Session { tails: VecDeque::new(), touched: now };
-        sessions.update(key, make, |session| {
-            if now.saturating_duration_since(session.touched) >= TOUCH_EVERY {
-                note_touch(touches, key);
-                session.touched = now;
-            }
-            if let Some((len, known)) = &walked.stem {
-                session.put(chain, *len, known);
-            }
-            session.put(chain, chain.len(), &walked.known);
-            session.bytes()
-        });
+        sessions.update(
+            key,
+            || Session::new(now),
+            |session| {
+                if now.saturating_duration_since(session.touched) >= TOUCH_EVERY {
+                    note_touch(touches, key);
+                    session.touched = now;
+                }
+                if let Some((len, known)) = &walked.stem {
+                    session.put(chain, *len, known);
+                }
+                session.put(chain, chain.len(), &walked.known);
+                session.bytes()
+            },
+        );
     }
 
     /// Rows as the database has them after a commit; they replace what was remembered.

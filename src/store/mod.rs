@@ -52,6 +52,7 @@ pub use files::{
 pub use flushes::{Flush, Said, Waiting};
 pub use learned::{LearnedWindow, ToolUse, WindowKey};
 pub use limits::Limits;
+pub use lookups::Until;
 use notes::Note;
 pub use overlays::{FoundOverlays, Overlay, OverlayKind};
 use reader::Query;

@@ -34,6 +34,23 @@ pub(super) struct Row {
 /// What a row costs in memory beside its texts: map entry, key, reference counts.
 const ROW_OVERHEAD_BYTES: usize = 256;
 
+/// Estimated bytes of an eviction in memory.
+pub(super) fn eviction_bytes(eviction: &Eviction) -> usize {
+    size_of::<Eviction>() + eviction.replacements.iter().map(replacement_bytes).sum::<usize>()
+}
+
+/// Estimated bytes of a checkpoint in memory.
+pub(super) fn checkpoint_bytes(checkpoint: &Checkpoint) -> usize {
+    let head = checkpoint.head.as_ref();
+    let head = head.map_or(0, |head| head.text.len() + head.summary.len() + size_of_val(&*head.offloaded));
+    let edits = checkpoint.edits.iter().map(|(_, replacement)| replacement_bytes(replacement) + size_of::<usize>());
+    size_of::<Checkpoint>() + head + edits.sum::<usize>()
+}
+
+fn replacement_bytes(replacement: &Replacement) -> usize {
+    replacement.text.weight() + size_of::<Replacement>()
+}
+
 impl From<Stage> for State {
     fn from(stage: Stage) -> Self {
         match stage {
@@ -74,13 +91,8 @@ pub(super) fn level_code(level: Level) -> i64 {
 impl Row {
     /// Estimated bytes in memory.
     pub(super) fn bytes(&self) -> usize {
-        let texts = |replacement: &Replacement| replacement.text.weight() + size_of::<Replacement>();
-        let eviction = self.eviction.iter().flat_map(|eviction| &eviction.replacements).map(texts).sum::<usize>();
-        let checkpoints = self.checkpoints.iter().map(|kept| {
-            let head = kept.checkpoint.head.as_ref().map_or(0, |head| head.text.len() + head.summary.len());
-            let edits = kept.checkpoint.edits.iter().map(|(_, replacement)| texts(replacement)).sum::<usize>();
-            head + edits + size_of::<Checkpoint>()
-        });
+        let eviction = self.eviction.as_deref().map_or(0, eviction_bytes);
+        let checkpoints = self.checkpoints.iter().map(|kept| checkpoint_bytes(&kept.checkpoint));
         ROW_OVERHEAD_BYTES + eviction + checkpoints.sum::<usize>()
     }
 

@@ -21,12 +21,15 @@ pub struct SentText {
 impl SentText {
     /// The text as a JSON string, quotes included.
     pub fn json(&self) -> Bytes {
-        self.json.get_or_init(|| quoted(&self.text).into()).clone()
+        // Without the room that was for escapes.
+        self.json.get_or_init(|| quoted(&self.text).into_boxed_str().into_boxed_bytes().into()).clone()
     }
 
-    /// Bytes that it takes in memory once it was sent.
+    /// Bytes that it takes in memory once it was sent: as it was read, and as JSON, of which a sixteenth is escapes unless
+    /// it was spelt already.
     pub fn weight(&self) -> usize {
-        2 * self.text.len()
+        let text = self.text.len();
+        self.text.capacity() + self.json.get().map_or(text + text / 16 + 2, Bytes::len)
     }
 }
 
@@ -80,6 +83,7 @@ mod tests {
         assert_eq!(text.json(), r#""a \"b\"\n""#);
         assert_eq!(text, SentText::from("a \"b\"\n"), "whether it was sent or not");
         assert_eq!(format!("{text:?}"), format!("{:?}", &*text));
+        assert!(text.weight() >= text.len() + text.json().len());
         let stored = serde_json::to_string(&text).unwrap();
         assert_eq!(stored.as_bytes(), text.json(), "stored as the text alone");
         assert_eq!(serde_json::from_str::<SentText>(&stored).unwrap(), text);

@@ -30,8 +30,6 @@ pub struct Ends {
     pub upstream: Side<TokioIo<Upgraded>>,
     /// Answers in which the model could call the proxy's tools.
     pub reached: Answers,
-    /// The upstream names the lane of an event.
-    pub names_lanes: bool,
     /// There is an answer that cannot be put together.
     pub stuck: bool,
 }

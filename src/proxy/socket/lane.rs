@@ -11,7 +11,7 @@ use super::super::budget::Permit;
 use super::super::outcome::Record;
 use super::super::second::Attempt;
 use super::ends::Ends;
-use super::turn::{Answering, Looking, Message, Trail, Turn};
+use super::turn::{Answering, Looking, Message, Named, Trail, Turn};
 
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
 const MOST_LANES: usize = 64;
@@ -152,7 +152,13 @@ fn bytes_of(frames: &[Bytes]) -> usize {
 
 /// All lanes of a socket.
 #[derive(Default)]
-pub struct Lanes(Vec<Lane>);
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    /// The upstream has named one: what names none is the default one's.
+    names_lanes: bool,
+    /// A request went out on a lane that is not kept: an event that names none may be its.
+    strays: bool,
+}
 
 /// The lane that an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,15 +172,15 @@ pub enum Owner {
 
 impl Lanes {
     pub fn get_mut(&mut self, at: usize) -> Option<&mut Lane> {
-        self.0.get_mut(at)
+        self.lanes.get_mut(at)
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Lane> {
-        self.0.iter()
+        self.lanes.iter()
     }
 
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, Lane> {
-        self.0.iter_mut()
+        self.lanes.iter_mut()
     }
 
     /// Where the lane of a request is; `None` if there are too many.
@@ -183,60 +189,80 @@ impl Lanes {
             return Some(at);
         }
         let lane = Lane { id: id.map(str::to_owned), ..Lane::default() };
-        if self.0.len() < MOST_LANES {
-            self.0.push(lane);
-            return Some(self.0.len() - 1);
+        if self.lanes.len() < MOST_LANES {
+            self.lanes.push(lane);
+            return Some(self.lanes.len() - 1);
         }
-        let at = self.0.iter().position(Lane::is_idle)?;
-        *self.0.get_mut(at)? = lane;
+        let at = self.lanes.iter().position(Lane::is_idle)?;
+        *self.lanes.get_mut(at)? = lane;
         Some(at)
     }
 
     /// Where the lane is that a message names, if a request ever did.
     pub fn position(&self, id: Option<&str>) -> Option<usize> {
-        self.0.iter().position(|lane| lane.id.as_deref() == id)
+        self.lanes.iter().position(|lane| lane.id.as_deref() == id)
     }
 
-    /// Whose an event is. One that names no lane is the default one's, or, from a provider that does not know of lanes,
-    /// the only one's that is out.
-    pub fn owner(&self, id: Option<&str>) -> Owner {
-        let of_id = self.position(id);
-        if let Some(at) = of_id
-            && (id.is_some() || self.0.get(at).is_some_and(Lane::is_out))
-        {
-            return Owner::Lane(at);
+    /// A request goes out on a lane that is not kept.
+    pub fn strayed(&mut self) {
+        self.strays = true;
+    }
+
+    /// Whose an event of the upstream's is.
+    pub fn owner(&mut self, named: &Named<'_>) -> Owner {
+        self.names_lanes |= matches!(named, Named::Lane(_));
+        self.meant(named)
+    }
+
+    /// Whose a message is, either side's.
+    pub fn meant(&self, named: &Named<'_>) -> Owner {
+        match named {
+            Named::Odd => Owner::Nobody,
+            Named::Lane(id) => self.position(Some(id)).map_or(Owner::Nobody, Owner::Lane),
+            Named::Default => self.unnamed(),
         }
-        let mut out = self.0.iter().enumerate().filter(|(_, lane)| id.is_none() && lane.is_out());
+    }
+
+    /// Whose an event is that names no lane. From an upstream that has named one it is the default one's; from one that
+    /// may not know of lanes, the only one's that is out.
+    fn unnamed(&self) -> Owner {
+        let default = self.position(None);
+        let mut out = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_out());
         match (out.next(), out.next()) {
+            (None, _) => default.map_or(Owner::Nobody, Owner::Lane),
+            (Some(_), _) if self.strays => Owner::Unknown,
             (Some((at, _)), None) => Owner::Lane(at),
-            (Some(_), Some(_)) => Owner::Unknown,
-            (None, _) => of_id.map_or(Owner::Nobody, Owner::Lane),
+            (Some(_), Some(_)) => {
+                let default = default.filter(|&at| self.lanes.get(at).is_some_and(Lane::is_out));
+                default.filter(|_| self.names_lanes).map_or(Owner::Unknown, Owner::Lane)
+            }
         }
     }
 
     /// The lane whose next request may go out, if one waits.
     pub fn next(&mut self) -> Option<(usize, Vec<Bytes>, Bytes)> {
-        let (at, lane) = self.0.iter_mut().enumerate().find(|(_, lane)| lane.is_free() && !lane.waiting.is_empty())?;
+        let (at, lane) =
+            self.lanes.iter_mut().enumerate().find(|(_, lane)| lane.is_free() && !lane.waiting.is_empty())?;
         let Waiting { raw, body, .. } = lane.waiting.pop_front()?;
         Some((at, raw, body))
     }
 
     pub fn are_all_idle(&self) -> bool {
-        self.0.iter().all(Lane::is_idle)
+        self.lanes.iter().all(Lane::is_idle)
     }
 
-    /// How many lanes there have been.
-    pub fn count(&self) -> usize {
-        self.0.len()
+    /// Whether it is known of every event which lane it belongs to.
+    pub fn are_told_apart(&self) -> bool {
+        !self.strays && (self.lanes.len() < 2 || self.names_lanes)
     }
 
     pub fn are_looking(&self) -> bool {
-        self.0.iter().any(Lane::is_looking)
+        self.lanes.iter().any(Lane::is_looking)
     }
 
     /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
     pub fn let_pass(&mut self, ends: &mut Ends) {
-        for lane in &mut self.0 {
+        for lane in &mut self.lanes {
             lane.let_pass(ends);
             lane.go_no_further();
             lane.overlap(ends);
@@ -245,7 +271,7 @@ impl Lanes {
 
     /// Some bytes of the upstream's pass unread, whosever they are.
     pub fn passed_unread(&mut self, ends: &mut Ends, bytes: &[u8]) {
-        let mut out: Vec<&mut Lane> = self.0.iter_mut().filter(|lane| lane.is_out()).collect();
+        let mut out: Vec<&mut Lane> = self.lanes.iter_mut().filter(|lane| lane.is_out()).collect();
         out.iter_mut().for_each(|lane| lane.let_pass(ends));
         // What may be in it cannot be hidden.
         if out.iter().any(|lane| matches!(lane.turn, Turn::Telling(_))) {
@@ -265,6 +291,6 @@ impl Lanes {
 
     /// An event may be any of those that are out.
     pub fn lost(&mut self, ends: &mut Ends) {
-        self.0.iter_mut().filter(|lane| lane.is_out()).for_each(|lane| lane.lost(ends));
+        self.lanes.iter_mut().filter(|lane| lane.is_out()).for_each(|lane| lane.lost(ends));
     }
 }

@@ -16,7 +16,7 @@ impl Socket {
     /// Begins to look at a request of the lane at this place.
     pub(super) fn look(&mut self, at: usize, raw: Vec<Bytes>, body: Bytes) {
         // Which lane an event belongs to has to be known before anything can be taken out of an answer.
-        let known = self.lanes.count() < 2 || self.ends.names_lanes;
+        let known = self.lanes.are_told_apart();
         let Some(lane) = self.lanes.get_mut(at) else { return };
         let shard = &self.ends.shard;
         let mut permit = Permit::empty(&shard.proxy.budget);

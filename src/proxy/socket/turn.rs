@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -176,24 +177,39 @@ impl Sent {
     }
 }
 
+/// The message that asks for a response.
+const REQUEST: &str = "response.create";
 /// The events that end an answer.
 const LAST: [&str; 5] = ["response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"];
 /// Bytes of a message that passes unread in which its type stands.
 pub const HEAD_BYTES: usize = 64;
+
+/// Bytes of a lane's id.
+pub const MOST_ID_BYTES: usize = 256;
 
 /// What a message says of itself; no type where it does not read.
 #[derive(Debug, Default, Deserialize)]
 pub struct Message<'t> {
     #[serde(rename = "type", borrow, default)]
     pub kind: Cow<'t, str>,
-    /// The lane that it belongs to.
+    /// The lane that it belongs to, as it is written.
     #[serde(borrow, default)]
-    stream_id: Option<Cow<'t, str>>,
+    stream_id: Option<&'t RawValue>,
     #[serde(borrow, default)]
     response: Option<Response<'t>>,
     /// The response that a request continues.
     #[serde(borrow, default)]
     previous_response_id: Option<Cow<'t, str>>,
+}
+
+/// How a message names its lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named<'t> {
+    /// Not at all, or as `null`.
+    Default,
+    Lane(Cow<'t, str>),
+    /// By what is no text, or by more than [`MOST_ID_BYTES`] of it.
+    Odd,
 }
 
 #[derive(Debug, Deserialize)]
@@ -209,7 +225,12 @@ impl<'t> Message<'t> {
 
     /// Whether a client asks for a response by it.
     pub fn is_request(&self) -> bool {
-        self.kind == "response.create"
+        self.kind == REQUEST
+    }
+
+    /// Whether the upstream may read as a request what does not read here.
+    pub fn may_be_request(&self, text: &[u8]) -> bool {
+        self.kind.is_empty() && memchr::memmem::find(text, REQUEST.as_bytes()).is_some()
     }
 
     /// The id of the response that it is about.
@@ -217,9 +238,13 @@ impl<'t> Message<'t> {
         self.response.as_ref().map(|response| &*response.id).filter(|id| !id.is_empty())
     }
 
-    /// The id of the lane that it belongs to.
-    pub fn lane(&self) -> Option<&str> {
-        self.stream_id.as_deref()
+    /// The lane that it belongs to.
+    pub fn lane(&self) -> Named<'_> {
+        let Some(id) = self.stream_id else { return Named::Default };
+        match serde_json::from_str::<Cow<'_, str>>(id.get()) {
+            Ok(id) if id.len() <= MOST_ID_BYTES => Named::Lane(id),
+            _ => Named::Odd,
+        }
     }
 
     /// The id of the response that a request continues.

@@ -1,5 +1,9 @@
 //! Caches and queues at their limits, and what never asks the database.
 
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
 use super::*;
 
 #[tokio::test]
@@ -192,4 +196,26 @@ fn full_queues_never_block() {
         assert_eq!(store.known(&tenant, &turns).await, Known { incomplete: true, ..Known::default() });
         assert_eq!(store.health(), Health::Up, "one is no failure");
     });
+}
+
+/// Who waits for what is added and for rows waits once, however late the store is.
+#[tokio::test]
+async fn all_that_is_waited_for_patiently_is_waited_for_once() {
+    let f = Fixture::with(Limits { look_every: Duration::from_secs(3_600), ..patient() }).await;
+    let turns = chain("a", 4);
+    let added = Overlay { digest: turns[1], kind: OverlayKind::Aside, body: "[]".into(), least: 0 };
+    let batch = Batch { overlays: vec![added], ..evicting(&turns, "x") };
+    f.another().await.commit(&f.tenant, batch).await.unwrap();
+    f.store.flush().await;
+    f.store.shared.is_look_due();
+    // The readers are kept out.
+    let alone = f.store.shared.door.clear().await;
+    let until = Until::within(Duration::from_millis(20));
+    assert!(f.store.overlays_patiently(until, &f.tenant, &turns).await.incomplete);
+    let known = f.store.known_patiently(until, &f.tenant, &turns).now_or_never();
+    assert!(known.unwrap().incomplete, "its time is up");
+    drop(alone);
+    let until = f.store.patience();
+    assert_eq!(f.store.known_patiently(until, &f.tenant, &turns).await.evictions.len(), 1);
+    assert_eq!(f.store.overlays_patiently(until, &f.tenant, &turns).await.rows.len(), 1);
 }

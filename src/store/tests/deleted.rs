@@ -1,6 +1,8 @@
 //! A state file, or its log, that is deleted or replaced under the store. Nothing here is about time: whoever waits
 //! waits as long as it takes.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 
 use super::sqlite::{Files, Probe};
@@ -81,6 +83,35 @@ async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
     f.commit(evicting(&turns, "again")).await.unwrap();
     f.store.flush().await;
     assert_eq!((stored(&f).await, f.known(&turns).await.seen), ((1, 0), 0));
+}
+
+/// A disk may take its time. Whoever has rows waits for it without holding others up, and once for many; whoever has
+/// none does not wait.
+#[test]
+fn the_file_is_looked_at_now_and_then_where_it_delays_nobody() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        for (look_every, waits) in [(Duration::ZERO, true), (Duration::from_secs(3_600), false)] {
+            let f = Fixture::with(Limits { look_every, ..patient() }).await;
+            let (turns, other) = (chain("a", 4), chain("b", 2));
+            f.commit(evicting(&turns, "x")).await.unwrap();
+            for chain in [&turns, &other] {
+                f.known(chain).await;
+            }
+            let (answers, answered) = std::sync::mpsc::channel::<()>();
+            let disk = tokio::task::spawn_blocking(move || answered.recv().is_err());
+            let mut known = Box::pin(f.known(&turns));
+            let at_once = (&mut known).now_or_never();
+            assert_eq!((at_once.is_none(), f.known(&other).now_or_never()), (waits, Some(Known::default())));
+            drop(answers);
+            assert!(disk.await.unwrap());
+            let known = match at_once {
+                Some(known) => known,
+                None => known.await,
+            };
+            assert_eq!(known.evictions.len(), 1);
+        }
+    });
 }
 
 /// Logs beside a file that is new are those of another that is gone.

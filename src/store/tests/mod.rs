@@ -77,7 +77,8 @@ impl Fixture {
 /// then.
 fn patient() -> Limits {
     let bound = std::time::Duration::from_secs(60);
-    Limits { commit_bound: bound, lookup_bound: bound, ..Limits::default() }
+    let look_every = std::time::Duration::ZERO;
+    Limits { commit_bound: bound, lookup_bound: bound, look_every, ..Limits::default() }
 }
 
 fn file(folder: &Path) -> std::path::PathBuf {

@@ -11,6 +11,22 @@ use crate::support::wire::patiently;
 
 use super::*;
 
+const RECOVERY: &str = "[compaction]\nkeep_tokens = 2000\n";
+
+impl Cell {
+    /// A request that can be shortened.
+    fn overlong(self) -> Value {
+        let mut body = self.asked("overflow");
+        let items = body[self.dialect.array()].as_array_mut().unwrap();
+        for turn in 1..12_usize {
+            let said = self.dialect.said(&format!("Step {turn}."), &[]);
+            let asked = self.dialect.user(&words(turn as u64, 750));
+            items.splice(1..1, said.into_iter().chain([asked]));
+        }
+        body
+    }
+}
+
 fn failing(cell: Cell, said: &'static str) -> Vec<Step> {
     vec![
         step(move |request| says(said, vec![own(request, 1)])),
@@ -37,19 +53,23 @@ async fn the_clients_own_request_takes_the_place_of_a_round_that_fails() {
     }
 }
 
+fn unreadable(cell: Cell) -> Reply {
+    Reply::Raw {
+        status: 200,
+        headers: vec![
+            ("content-type", if cell.stream { "text/event-stream" } else { "application/json" }.to_owned()),
+            ("content-encoding", "x-unheard-of".to_owned()),
+        ],
+        body: "read_evicted in a coding of its own".into(),
+    }
+}
+
 /// In a coding that cannot be read nothing can be hidden.
 #[tokio::test]
 async fn an_answer_in_an_unknown_coding_is_asked_for_again_without_tools() {
     for cell in cells() {
-        let unreadable = move |_: &ModelRequest| Reply::Raw {
-            status: 200,
-            headers: vec![
-                ("content-type", if cell.stream { "text/event-stream" } else { "application/json" }.to_owned()),
-                ("content-encoding", "x-unheard-of".to_owned()),
-            ],
-            body: "read_evicted in a coding of its own".into(),
-        };
-        let (provider, proxy) = staged(vec![step(unreadable), step(|_| says("Without.", vec![]))], "").await;
+        let (provider, proxy) =
+            staged(vec![step(move |_| unreadable(cell)), step(|_| says("Without.", vec![]))], "").await;
         let body = cell.asked("coding");
         let had = cell.had(&proxy, &body).await;
         assert_eq!((had.text.as_str(), had.waits, attempts(&provider).len()), ("Without.", false, 2), "{cell:?}");
@@ -114,15 +134,8 @@ async fn an_overflow_in_a_later_round_is_recovered_like_any_other() {
             step(move |_| dialect.too_long()),
             step(|_| says("Recovered.", vec![])),
         ];
-        let (provider, proxy) = staged(steps, "[compaction]\nkeep_tokens = 2000\n").await;
-        let mut body = cell.asked("overflow");
-        let items = body[dialect.array()].as_array_mut().unwrap();
-        for turn in 1..12_usize {
-            let said = dialect.said(&format!("Step {turn}."), &[]);
-            let asked = dialect.user(&words(turn as u64, 750));
-            items.splice(1..1, said.into_iter().chain([asked]));
-        }
-        let had = cell.had(&proxy, &body).await;
+        let (provider, proxy) = staged(steps, RECOVERY).await;
+        let had = cell.had(&proxy, &cell.overlong()).await;
         assert_eq!((had.text.as_str(), had.waits), ("Look. Recovered.", false), "{cell:?}");
         let rounds = attempts(&provider);
         assert_eq!(rounds.len(), 3);

@@ -168,6 +168,79 @@ async fn where_an_event_could_be_anybodys_nothing_waits_for_it() {
     ends.pass(&[too_long(), too_long(), too_long()]).await;
 }
 
+fn told_too_long() -> Value {
+    let mut error = too_long();
+    error["error"]["message"] =
+        json!("This model's maximum context length is 8000 tokens. However, your messages resulted in 12200 tokens.");
+    error
+}
+
+/// The default lane's events name none either: only of a provider that has named one it is known that they are meant.
+#[tokio::test]
+async fn events_without_a_lane_are_the_default_ones_where_the_provider_names_the_others() {
+    for names in [true, false] {
+        let mut ends = ends(SECTIONS).await;
+        let mut own = overlong("a", 0);
+        own.as_object_mut().unwrap().remove("stream_id");
+        for body in [&large(Some("a"), 90), &own] {
+            ends.ask(body).await;
+        }
+        let first = [ends.asked().await, ends.asked().await];
+        let created = on(names.then_some("a"), json!({"type": "response.created", "response": {"id": "r"}}));
+        ends.tell(&created).await;
+        ends.tell(&told_too_long()).await;
+        if names {
+            let again = ends.asked().await;
+            assert!(again.len() < first[0].len().max(first[1].len()) && !again.contains("stream_id"));
+            continue;
+        }
+        assert_eq!((ends.told().await, ends.told().await), (created, told_too_long()));
+        ends.cancel().await;
+    }
+}
+
+/// What is out there cannot be told from the default lane's by what it is answered.
+#[tokio::test]
+async fn requests_with_odd_lanes_pass_as_they_are_and_their_errors_are_nobodys() {
+    let odd = |id: Value| {
+        let mut body = large(None, 1);
+        body["stream_id"] = id;
+        body
+    };
+    for id in [json!(7), json!(["a"]), json!("x".repeat(300))] {
+        let mut ends = ends(SECTIONS).await;
+        let stray = odd(id);
+        ends.ask(&stray).await;
+        assert_eq!(ends.asked().await, stray.to_string());
+        let mut own = overlong("a", 0);
+        own.as_object_mut().unwrap().remove("stream_id");
+        ends.ask(&own).await;
+        ends.asked().await;
+        ends.pass(&[told_too_long()]).await;
+        ends.cancel().await;
+    }
+    let mut ends = ends(SECTIONS).await;
+    ends.ask(&odd(Value::Null)).await;
+    assert!(ends.asked().await.contains(EVICTED), "no lane is the default one");
+}
+
+/// Of more than 64 lanes that are out no more are kept apart.
+#[tokio::test]
+async fn requests_on_more_lanes_than_are_kept_pass_as_they_are() {
+    let mut ends = ends(SECTIONS).await;
+    for n in 0..65 {
+        let lane = format!("lane_{n}");
+        ends.ask(&large(Some(&lane), n)).await;
+        let asked = ends.asked().await;
+        assert_eq!(asked.contains(EVICTED), n < 64, "{n}");
+    }
+    ends.complete(Some("lane_64"), "r").await;
+    // One that has been answered makes room.
+    ends.complete(Some("lane_3"), "r").await;
+    ends.ask(&large(Some("lane_70"), 70)).await;
+    assert!(ends.asked().await.contains(EVICTED));
+}
+
 #[tokio::test]
 async fn an_answer_that_passes_unread_is_not_waited_for() {
     let mut ends = ends(SECTIONS).await;
