@@ -21,6 +21,9 @@ use crate::support::chat::{attempts, over, parsed};
 use crate::support::dialects::Dialect;
 use crate::support::proxy::{Served, open};
 
+/// What the tool says of a text of which the model was not told.
+const UNKNOWN: &str = "no text is kept under this id";
+
 /// What was not found, or not exactly.
 pub struct Missed {
     dialect: String,
@@ -171,35 +174,24 @@ impl Search<'_> {
         }
         let raw = raw_items(stand.dialect, self.body);
         let mut texts: Vec<(Channel, String)> = Vec::new();
-        for (nth, id) in ids(seen).iter().enumerate() {
-            let whole = stand.by_url(id).await;
-            let known = whole.clone().unwrap_or_default();
-            let mut read = vec![
-                (Channel::Mcp, stand.by_mcp(id).await),
-                (Channel::File, by_file(stand.folder(), id)),
-                (Channel::Url, whole),
-            ];
-            // Every third text is read whole by the model itself, every third in pages of a few lines.
-            if nth % 3 == 0 {
-                read.push((Channel::Tool, stand.by_tool(self.body, Reading::of(id)).await));
+        let (mut left, mut known) = (ids(seen), BTreeSet::new());
+        while !left.is_empty() {
+            let mut unseen = Vec::new();
+            for (nth, id) in left.iter().enumerate() {
+                let (whole, read) = self.read((stand, when), (nth, id), &gone).await;
+                for (channel, text) in read {
+                    if text.as_ref().is_err_and(|why| why.contains(UNKNOWN)) {
+                        unseen.push((channel, id.clone()));
+                        continue;
+                    }
+                    *self.found.read.entry((when, channel)).or_default() += 1;
+                    self.judge((stand, when), (channel, id), &whole, &text);
+                    texts.extend(text.ok().map(|text| (channel, text)));
+                }
             }
-            if nth % 3 == usize::from(when == When::AtOnce) {
-                let reading = Reading::by_lines(id, known.lines().count() / 3 + 1);
-                read.push((Channel::Lines, stand.by_tool(self.body, reading).await));
-            }
-            let marks = gone.iter().map(|needle| &needle.mark).filter(|mark| known.contains(*mark)).cloned();
-            let marks: Vec<String> = marks.collect();
-            match stand.by_pattern(self.body, id, &marks).await {
-                Ok(_) if marks.is_empty() => {}
-                Ok(missing) if missing.is_empty() => read.push((Channel::Pattern, Ok(known.clone()))),
-                Ok(missing) => read.push((Channel::Pattern, Err(format!("not found by pattern: {missing:?}")))),
-                Err(why) => read.push((Channel::Pattern, Err(why))),
-            }
-            for (channel, text) in read {
-                *self.found.read.entry((when, channel)).or_default() += 1;
-                self.judge((stand, when), (channel, id), &known, &text);
-                texts.extend(text.ok().map(|text| (channel, text)));
-            }
+            known.extend(left);
+            left = self.pointed_to_since((stand, when), unseen).await;
+            left.retain(|id| !known.contains(id));
         }
         for needle in gone {
             for channel in [Channel::Pattern, Channel::Mcp, Channel::File, Channel::Url] {
@@ -209,6 +201,57 @@ impl Search<'_> {
                 }
             }
         }
+    }
+
+    /// Reads one text on every channel: itself, and what each said.
+    async fn read(
+        &self,
+        (stand, when): (&Stand<'_>, When),
+        (nth, id): (usize, &str),
+        gone: &[&Needle],
+    ) -> (String, Vec<(Channel, Text)>) {
+        let whole = stand.by_url(id).await;
+        let known = whole.clone().unwrap_or_default();
+        let mut read = vec![
+            (Channel::Mcp, stand.by_mcp(id).await),
+            (Channel::File, by_file(stand.folder(), id)),
+            (Channel::Url, whole),
+        ];
+        // Every third text is read whole by the model itself, every third in pages of a few lines.
+        if nth.is_multiple_of(3) {
+            read.push((Channel::Tool, stand.by_tool(self.body, Reading::of(id)).await));
+        }
+        if nth % 3 == usize::from(when == When::AtOnce) {
+            let reading = Reading::by_lines(id, known.lines().count() / 3 + 1);
+            read.push((Channel::Lines, stand.by_tool(self.body, reading).await));
+        }
+        let marks = gone.iter().map(|needle| &needle.mark).filter(|mark| known.contains(*mark)).cloned();
+        let marks: Vec<String> = marks.collect();
+        match stand.by_pattern(self.body, id, &marks).await {
+            Ok(_) if marks.is_empty() => {}
+            Ok(missing) if missing.is_empty() => read.push((Channel::Pattern, Ok(known.clone()))),
+            Ok(missing) => read.push((Channel::Pattern, Err(format!("not found by pattern: {missing:?}")))),
+            Err(why) => read.push((Channel::Pattern, Err(why))),
+        }
+        (known, read)
+    }
+
+    /// Longer histories were sent meanwhile. What they activated may have taken notices out of the body, and the model
+    /// reads only what it is told of: what it is told of now. A text of which it is still told must have been read.
+    async fn pointed_to_since(
+        &mut self,
+        (stand, when): (&Stand<'_>, When),
+        unseen: Vec<(Channel, String)>,
+    ) -> Vec<String> {
+        if unseen.is_empty() {
+            return Vec::new();
+        }
+        let (_, now) = stand.turn(self.body).await;
+        let shown = ids(&now);
+        for (channel, id) in unseen.into_iter().filter(|(_, id)| shown.contains(id)) {
+            self.miss((stand, when), Some(channel), None, format!("{id} is there and was not read"));
+        }
+        shown
     }
 
     /// A text must be there on each channel, and the same.
