@@ -51,8 +51,8 @@ impl Default for Limits {
         Self {
             retention: Duration::from_secs(30 * 24 * 3_600),
             max_size: 10 << 30,
-            row_cache_bytes: 8 << 20,
-            session_cache_bytes: 8 << 20,
+            row_cache_bytes: 6 << 20,
+            session_cache_bytes: 4 << 20,
             volatile_text_bytes: 8 << 20,
             max_late_bytes: 64 << 20,
             max_row_marks: 1 << 17,

@@ -396,18 +396,3 @@ async fn retries_and_forks_go_on_from_the_answer_that_they_name() {
         assert_unhurt(&stand.provider);
     }
 }
-
-/// A turn of a fixed format has no tools; the next one has those of before.
-#[tokio::test]
-async fn a_turn_without_tools_in_between_is_passed_over() {
-    let stand = Stand::new(Way::Whole, &sections(""), vec![calling()]).await;
-    let (_, seen) = stand.begun().await;
-    let mut formatted = stand.body(Some(&seen), json!("As JSON."));
-    formatted["text"] = json!({"format": {"type": "json_object"}});
-    let (_, told) = stand.ask(&formatted).await;
-    stand.ask(&stand.body(Some(&told), json!("Go on."))).await;
-    assert_eq!(stand.offered(), [0, 1, 0, 1]);
-    assert_eq!(stand.provider.violations(), []);
-    let named = |body: &Value| body["tools"].to_string().contains(OWN);
-    assert!(stand.sent().last().is_some_and(named));
-}

@@ -223,3 +223,18 @@ async fn session_tools_by_id_see_all_of_the_chain() {
     stand.ask(&stand.body(Some(&second), json!("When?"))).await;
     assert!(said.lock().unwrap().contains("in April"), "{}", said.lock().unwrap());
 }
+
+/// A turn of a fixed format has no tools; the next one has those of before.
+#[tokio::test]
+async fn a_turn_without_tools_in_between_is_passed_over() {
+    let stand = Stand::new(Way::Whole, &sections(""), vec![calling()]).await;
+    let (_, seen) = stand.begun().await;
+    let mut formatted = stand.body(Some(&seen), json!("As JSON."));
+    formatted["text"] = json!({"format": {"type": "json_object"}});
+    let (_, told) = stand.ask(&formatted).await;
+    stand.ask(&stand.body(Some(&told), json!("Go on."))).await;
+    assert_eq!(stand.offered(), [0, 1, 0, 1]);
+    assert_eq!(stand.provider.violations(), []);
+    let named = |body: &Value| body["tools"].to_string().contains("read_evicted");
+    assert!(stand.sent().last().is_some_and(named));
+}
