@@ -5,7 +5,6 @@
 //! Such an id is followed whatever else may be done with a request: where strategies only observe, where its client
 //! bypasses them, and for a token that no answer has proved yet. The client's own words would be refused there for a call
 //! that it never saw. Where its body is to be taken for the client's own, that is the one that continues the answer.
-
 //!
 //! The tools that were offered when an answer was made are kept under the provider's id of it: who continues it has them
 //! again, as if the history stood in its request. A turn in between without them is passed over, as far as the chain of

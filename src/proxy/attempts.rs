@@ -61,9 +61,12 @@ impl Exchange<'_> {
         match follows {
             Next::Relay | Next::FirstRefusal { .. } => first,
             Next::Shorten(verdict) => self.compacted(&call, work, verdict, first).await,
-            Next::Original if work.offered().is_some() && says(&first, refusal::refuses_tools) => {
-                self.without_tools(&call, work, first).await
-            }
+            Next::Original if says(&first, refusal::refuses_tools) => match work.offered() {
+                Some(_) => self.without_tools(&call, work, first).await,
+                None if is_refusal(first.answer.status()) => self.original(&call, work, first).await,
+                // It is about the client's own tools.
+                None => first,
+            },
             Next::Original => self.original(&call, work, first).await,
         }
     }
@@ -141,12 +144,13 @@ impl Exchange<'_> {
         let Some(mut again) = again else { return self.original(call, work, first).await };
         let Ok((step, held)) = self.try_once(call.parts, call.intake, &again).await else { return first };
         let metrics = &self.shard.proxy.metrics;
-        // Refused without tools as well: so it was not for them, or not for them alone.
-        if is_refusal(held.answer.status()) && !matches!(step, Step::Recover(_)) {
-            call.compactor.give_up_overlay(work);
-        } else {
+        let is_taken = held.answer.status().is_success() && matches!(step, Step::Hold | Step::Release);
+        if is_taken || matches!(step, Step::Recover(_)) {
             call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
             metrics.failed_open(FailOpen::Tools);
+        } else if is_refusal(held.answer.status()) {
+            // Refused without tools as well: so it was not for them, or not for them alone.
+            call.compactor.give_up_overlay(work);
         }
         if again.pieces.is_some() {
             (again.actions, again.tokens, again.activated) = (work.actions, work.tokens, work.activated);

@@ -79,15 +79,15 @@ enum End {
 }
 
 impl Exchange<'_> {
-    /// An answer in a coding that cannot be read, in which the model may call the proxy's tools: nothing can be hidden
-    /// there. No tools for this conversation any more, and the same call once more without them, unless it was the second
+    /// An answer in a coding or of a type that cannot be read, in which the model may call the proxy's tools: nothing can
+    /// be hidden there. No tools for this conversation any more, and the same call once more without them, unless it was the second
     /// already (L6); should that come to nothing, the answer goes out as it is.
     pub(super) async fn readable(&self, (parts, intake): (&Parts, &Intake), work: &mut Box<Work>, held: Held) -> Held {
         let compactor = self.shard.proxy.compactor.as_ref();
         let may_call = work.offered().is_some() && held.answer.status().is_success();
-        let Some(compactor) = compactor.filter(|_| may_call && Encoding::of(held.answer.headers()).is_none()) else {
-            return held;
-        };
+        let head = held.answer.headers();
+        let is_readable = Encoding::of(head).is_some() && form(head).is_some();
+        let Some(compactor) = compactor.filter(|_| may_call && !is_readable) else { return held };
         compactor.give_up_overlay(work);
         if work.tried_twice {
             return held;

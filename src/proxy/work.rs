@@ -138,7 +138,7 @@ impl Work {
     /// The tools that are offered in what goes upstream, and that the model may call in its answer.
     pub fn offered(&self) -> Option<&Arc<Offered>> {
         let before = self.overlaid.as_ref().and_then(|overlaid| overlaid.offered.as_ref());
-        let answers = self.pieces.is_some() && self.origin.errand == Errand::Generate;
+        let answers = self.is_rewritten() && self.origin.errand == Errand::Generate;
         self.begun.as_ref().or(before).filter(|_| answers)
     }
 

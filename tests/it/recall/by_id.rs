@@ -26,7 +26,7 @@ use crate::support::wire::patiently;
 use super::*;
 
 const RESPONSES: &dyn Dialect = &Responses;
-const OWN: &str = "read_evicted";
+pub(super) const OWN: &str = "read_evicted";
 
 /// A provider that keeps its answers, a client that goes on by their ids, and a proxy that can be started anew.
 pub(super) struct Stand {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use compactproxy::demo::script::error;
 use serde_json::json;
 
-use super::by_id::{Stand, WAYS, Way, calling, result};
+use super::by_id::{OWN, Stand, WAYS, Way, calling, result};
 use super::continued::user;
 use crate::support::chat::{attempts, words};
 use crate::support::dialects::Responses;
@@ -235,6 +235,6 @@ async fn a_turn_without_tools_in_between_is_passed_over() {
     stand.ask(&stand.body(Some(&told), json!("Go on."))).await;
     assert_eq!(stand.offered(), [0, 1, 0, 1]);
     assert_eq!(stand.provider.violations(), []);
-    let named = |body: &Value| body["tools"].to_string().contains("read_evicted");
+    let named = |body: &Value| body["tools"].to_string().contains(OWN);
     assert!(stand.sent().last().is_some_and(named));
 }
