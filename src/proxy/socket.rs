@@ -134,12 +134,7 @@ impl Socket {
                         lane.mended(&mut self.ends, mended);
                     }
                 }
-                Event::Ran(at, Some(ran)) => {
-                    if let Some(lane) = self.lanes.get_mut(at) {
-                        lane.ran(&mut self.ends, ran);
-                    }
-                }
-                Event::Ran(_, None) => self.ends.stuck = true,
+                Event::Ran(at, ran) => self.ran(at, ran),
                 Event::Deadline => self.waited_enough(),
                 Event::Ending => self.leaving = Leaving::Due,
                 Event::Idle => {
@@ -163,6 +158,21 @@ impl Socket {
     /// Whether no request is on its way.
     fn is_at_rest(&self) -> bool {
         self.later.is_empty() && self.lanes.are_all_idle()
+    }
+
+    /// What was to be done for an answer of the lane at this place is done; `None`: it was lost, and what was held with it.
+    fn ran(&mut self, at: usize, ran: Option<Ran>) {
+        let known = self.lanes.are_told_apart();
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        let Some(ran) = ran else {
+            (lane.turn, self.ends.stuck) = (Turn::Passing, true);
+            return;
+        };
+        // A further answer has to be told from those of the other lanes.
+        if !known {
+            lane.go_no_further();
+        }
+        lane.ran(&mut self.ends, ran);
     }
 
     /// What was held back for as long as may be passes.
@@ -338,11 +348,14 @@ impl Socket {
                             lane.on_event(&mut self.ends, raw, (&text, &event));
                         }
                     }
-                    Owner::Nobody => self.ends.send_client(raw),
-                    Owner::Unknown => {
+                    Owner::Unknown if event.is_of_answer() => {
                         self.lanes.lost(&mut self.ends);
-                        self.ends.send_client(raw);
+                        // What may be in it cannot be hidden.
+                        if !self.ends.stuck || event.is_error() {
+                            self.ends.send_client(raw);
+                        }
                     }
+                    Owner::Nobody | Owner::Unknown => self.ends.send_client(raw),
                 }
             }
         }

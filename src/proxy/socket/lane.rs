@@ -58,6 +58,15 @@ impl Lane {
         !self.is_free() && !self.is_looking()
     }
 
+    /// Whether something of the answer that is out may have to be hidden.
+    fn hides(&self) -> bool {
+        match &self.turn {
+            Turn::Telling(_) => true,
+            Turn::Holding(sent) => sent.rounds.is_some() || sent.work.offered().is_some(),
+            _ => false,
+        }
+    }
+
     /// Whether nothing is out and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.is_free() && self.waiting.is_empty()
@@ -116,7 +125,18 @@ impl Lane {
 
     /// Takes in an event of this lane's: its frames, and what it says.
     pub fn on_event(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
-        let (behind, last) = (self.trail.is_behind(event), event.is_last());
+        let behind = self.trail.is_behind(event);
+        self.take_event(ends, raw, (text, event, behind));
+    }
+
+    /// The same, where it is known whether the event is `behind` an error that has ended its answer.
+    pub(super) fn take_event(
+        &mut self,
+        ends: &mut Ends,
+        raw: Vec<Bytes>,
+        (text, event, behind): (&[u8], &Message<'_>, bool),
+    ) {
+        let last = event.is_last();
         match &mut self.turn {
             // The client is to see it with the error before it, or not at all.
             Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
@@ -136,8 +156,13 @@ impl Lane {
                 }
             }
             Turn::Telling(_) => self.tell(ends, raw, text),
-            // All of the answer has come.
-            Turn::Running(_) => {}
+            // All of the answer has come: it may belong to one of those behind it, and then nothing is asked in between.
+            Turn::Running(running) => {
+                running.stopped |= event.is_of_answer();
+                running.kept_bytes += bytes_of(&raw) + text.len();
+                running.kept.push((raw, Bytes::copy_from_slice(text)));
+                ends.stuck |= running.kept_bytes > BEHIND_BYTES;
+            }
             Turn::Passing | Turn::Looking(_) | Turn::Answering(_) => {
                 ends.send_client(raw);
                 self.observe((text, last));
@@ -224,7 +249,8 @@ impl Lanes {
     }
 
     /// Whose an event is that names no lane. From an upstream that has named one it is the default one's; from one that
-    /// may not know of lanes, the only one's that is out.
+    /// may not know of lanes, the only one's that is out. The default one got the proxy's tools only while it was alone:
+    /// what comes next is its answer then.
     fn unnamed(&self) -> Owner {
         let default = self.position(None);
         let mut out = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_out());
@@ -234,7 +260,8 @@ impl Lanes {
             (Some((at, _)), None) => Owner::Lane(at),
             (Some(_), Some(_)) => {
                 let default = default.filter(|&at| self.lanes.get(at).is_some_and(Lane::is_out));
-                default.filter(|_| self.names_lanes).map_or(Owner::Unknown, Owner::Lane)
+                let hides = default.and_then(|at| self.lanes.get(at)).is_some_and(Lane::hides);
+                default.filter(|_| self.names_lanes || hides).map_or(Owner::Unknown, Owner::Lane)
             }
         }
     }
@@ -292,5 +319,6 @@ impl Lanes {
     /// An event may be any of those that are out.
     pub fn lost(&mut self, ends: &mut Ends) {
         self.lanes.iter_mut().filter(|lane| lane.is_out()).for_each(|lane| lane.lost(ends));
+        ends.stuck |= self.lanes.iter().any(|lane| matches!(lane.turn, Turn::Telling(_)));
     }
 }

@@ -84,6 +84,9 @@ pub struct Running {
     /// No further request is to go out.
     pub stopped: bool,
     pub behind: usize,
+    /// What came meanwhile: frames, and what they say.
+    pub kept: Vec<(Vec<Bytes>, Bytes)>,
+    pub kept_bytes: usize,
     pub task: AbortOnDropHandle<Ran>,
 }
 
@@ -213,7 +216,8 @@ impl Rounds {
     /// Does what is to be done.
     pub fn run(self: Box<Self>, task: Task) -> Running {
         let (behind, stopped) = (self.behind, self.closed);
-        Running { stopped, behind, task: AbortOnDropHandle::new(tokio::spawn(self.ran(task))) }
+        let task = AbortOnDropHandle::new(tokio::spawn(self.ran(task)));
+        Running { stopped, behind, kept: Vec::new(), kept_bytes: 0, task }
     }
 
     async fn ran(mut self: Box<Self>, task: Task) -> Ran {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
-use super::rounds::{Ran, Rounds, Task};
+use super::rounds::{Ran, Rounds, Running, Task};
 use super::turn::{Answering, Message, Sent, Turn, cancelling};
 use crate::wire::rounds::Ending;
 
@@ -50,12 +50,22 @@ impl Lane {
         (rounds.closed, rounds.behind) = (rounds.closed | running.stopped, running.behind);
         match next {
             Some((raw, work)) if !rounds.closed => {
+                // Nothing of an answer is among it.
+                running.kept.into_iter().for_each(|(raw, _)| ends.send_client(raw));
                 let sent = Sent::new(raw, work, Attempt::First, Vec::new());
                 self.send(ends, sent.of(None, Some(rounds)));
             }
             // It is not asked, but the calls were answered: those are there in the next turn.
-            Some(_) => self.turn = Turn::Running(rounds.run(Task::Keep)),
-            None => self.finish(ends, rounds),
+            Some(_) => {
+                let Running { kept, kept_bytes, .. } = running;
+                self.turn = Turn::Running(Running { kept, kept_bytes, ..rounds.run(Task::Keep) });
+            }
+            None => {
+                self.finish(ends, rounds);
+                for (raw, text) in running.kept {
+                    self.take_event(ends, raw, (&text, &Message::of(&text), false));
+                }
+            }
         }
     }
 

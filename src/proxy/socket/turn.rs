@@ -257,6 +257,15 @@ impl<'t> Message<'t> {
         self.kind == "response.cancel"
     }
 
+    /// Whether an event may belong to an answer; one that does not read may.
+    pub fn is_of_answer(&self) -> bool {
+        self.kind.is_empty() || self.kind.starts_with("response.") || self.is_error()
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.kind == "error"
+    }
+
     /// Whether it is the last event of an answer.
     pub fn is_last(&self) -> bool {
         LAST.contains(&&*self.kind)

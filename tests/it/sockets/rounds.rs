@@ -30,7 +30,8 @@ fn on(lane: Option<&str>, mut message: Value) -> Value {
 }
 
 fn created(id: &str) -> Value {
-    json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress", "store": false}})
+    json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress", "store": false,
+        "tools": [{"type": "function", "name": "exec_command"}]}})
 }
 
 fn delta(text: &str) -> Value {
@@ -41,6 +42,16 @@ fn ended(how: &str, id: &str, output: &Value) -> Value {
     let usage = json!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12});
     let response = json!({"id": id, "status": how, "store": false, "output": output, "usage": usage});
     json!({"type": format!("response.{how}"), "sequence_number": 9, "response": response})
+}
+
+/// A call of the proxy's tool.
+fn own(n: &str, arguments: &Value) -> Value {
+    let arguments = arguments.to_string();
+    json!({"type": "function_call", "id": format!("fc_{n}"), "call_id": format!("own_{n}"), "name": OWN, "arguments": arguments})
+}
+
+fn item(item: &Value, kind: &str) -> Value {
+    json!({"type": format!("response.output_item.{kind}"), "sequence_number": 1, "output_index": 0, "item": item})
 }
 
 impl Ends {
@@ -55,13 +66,10 @@ impl Ends {
 
     async fn calls(&mut self, asked: &Value, lane: Option<&str>) {
         let evicted = ids(asked.to_string().as_bytes()).remove(0);
-        let arguments = json!({"id": evicted, "limit": 3}).to_string();
-        let call =
-            json!({"type": "function_call", "id": "fc_1", "call_id": "own_1", "name": OWN, "arguments": arguments});
-        let item = |kind: &str| json!({"type": format!("response.output_item.{kind}"), "sequence_number": 1, "output_index": 0, "item": call});
+        let call = own("1", &json!({"id": evicted, "limit": 3}));
         self.tell(&on(lane, created("resp_0"))).await;
         assert_eq!(self.told().await, on(lane, created("resp_0")));
-        for event in [item("added"), item("done"), ended("completed", "resp_0", &json!([call]))] {
+        for event in [item(&call, "added"), item(&call, "done"), ended("completed", "resp_0", &json!([call]))] {
             self.tell(&on(lane, event)).await;
         }
     }
@@ -249,4 +257,75 @@ async fn a_socket_without_removals_has_no_tools() {
     ends.ask(&small).await;
     assert_eq!(ends.asked().await, small.to_string());
     ends.answer("resp_0", "fine").await;
+}
+
+/// Until the other lane's first event the upstream may not know of lanes.
+#[tokio::test]
+async fn the_default_lanes_answer_stays_its_own_where_another_lane_is_asked_beside_it() {
+    for told in [false, true] {
+        let mut ends = ends(&sections()).await;
+        ends.ask(&asking(None)).await;
+        let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+        assert_eq!(asked["tools"][1]["name"], OWN);
+        if told {
+            ends.tell(&created("resp_0")).await;
+            assert_eq!(ends.told().await, created("resp_0"));
+        }
+        let other = on(Some("b"), request(None, json!([user("other")])));
+        ends.ask(&other).await;
+        assert_eq!(ends.asked().await, other.to_string());
+        if told {
+            ends.tell(&item(&own("1", &json!({})), "done")).await;
+            ends.tell(&ended("completed", "resp_0", &json!([own("1", &json!({}))]))).await;
+        } else {
+            ends.calls(&asked, None).await;
+        }
+        // Which answer a further request's is nobody could tell.
+        let last = ends.told().await;
+        assert_eq!((&last["type"], &last["response"]["output"]), (&json!("response.completed"), &json!([])));
+        ends.tell(&on(Some("b"), created("resp_b"))).await;
+        assert_eq!(ends.told().await, on(Some("b"), created("resp_b")));
+        ends.ends_with(Some("b"), "completed", "resp_b").await;
+    }
+}
+
+/// Answers behind it and what belongs to none may come while the tools run.
+#[tokio::test]
+async fn what_comes_while_the_tools_run_follows() {
+    let limits = json!({"type": "codex.rate_limits", "plan": "x"});
+    let mut ends = ends(&sections()).await;
+    ends.ask(&asking(None)).await;
+    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    let waiting: Vec<Value> = (0..17).map(|n| request(None, json!([user(&format!("next {n}"))]))).collect();
+    for next in &waiting {
+        ends.ask(next).await;
+    }
+    for next in &waiting {
+        assert_eq!(ends.asked().await, next.to_string());
+    }
+    ends.calls(&asked, None).await;
+    let behind: Vec<Value> = (0..17).map(|n| ended("completed", &format!("resp_{n}"), &json!([]))).collect();
+    for event in behind.iter().chain([&limits]) {
+        ends.tell(event).await;
+    }
+    assert_eq!(ends.told().await["response"]["id"], "resp_0");
+    for event in behind.iter().chain([&limits]) {
+        assert_eq!(ends.told().await, *event);
+    }
+    ends.ask(&asking(None)).await;
+    assert!(ends.asked().await.contains(OWN), "looked at again");
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_answer_passes_while_the_tools_run() {
+    let limits = json!({"type": "codex.rate_limits", "plan": "x"});
+    let mut ends = ends(&sections()).await;
+    ends.ask(&asking(None)).await;
+    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    ends.calls(&asked, None).await;
+    ends.tell(&limits).await;
+    assert_eq!(ends.told().await, limits);
+    assert!(ends.asked().await.contains("own_1"));
+    ends.tell(&created("resp_1")).await;
+    ends.ends_with(None, "completed", "resp_1").await;
 }
