@@ -3,15 +3,19 @@
 //! WebSocket mode).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::budget::Permit;
 use super::super::outcome::Record;
+use super::super::overlay::Offered;
 use super::super::second::Attempt;
 use super::ends::Ends;
-use super::turn::{Answering, Looking, Message, Named, Trail, Turn};
+use super::rounds::without_tools;
+use super::turn::{Answering, Looking, Message, Named, Sent, Trail, Turn};
+use crate::wire::Dialect;
 
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
 const MOST_LANES: usize = 64;
@@ -31,6 +35,8 @@ pub struct Lane {
     pub trail: Trail,
     /// The account of the request that is out.
     pub record: Option<Record>,
+    /// The proxy's tools in the request that is out, or was last: an answer may repeat them.
+    offered: Option<Arc<Offered>>,
     /// Requests that wait until the one before them is answered.
     waiting: VecDeque<Waiting>,
 }
@@ -123,6 +129,25 @@ impl Lane {
         self.turn = Turn::Answering(Answering { unread, ..Answering::several(open) });
     }
 
+    /// Notes which tools are in a request that goes out. What is left of the attempt before it may still be shown.
+    pub(super) fn offers(&mut self, sent: &Sent) {
+        match sent.work.offered() {
+            None if sent.attempt != Attempt::First => {}
+            offered => self.offered = offered.cloned(),
+        }
+    }
+
+    /// What was held of an answer, as the client may see it: of a further request's not that an answer begins.
+    pub(super) fn held(&self, sent: &mut Sent) -> Vec<Bytes> {
+        let is_further = sent.rounds.is_some();
+        let events = sent.take_events().into_iter().filter(|(_, text)| !is_further || !Dialect::Responses.opens(text));
+        let shown = |(raw, text): (Vec<Bytes>, Bytes)| match &self.offered {
+            Some(offered) => without_tools(offered, raw, &text),
+            None => raw,
+        };
+        events.flat_map(shown).collect()
+    }
+
     /// Takes in an event of this lane's: its frames, and what it says.
     pub fn on_event(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
         let behind = self.trail.is_behind(event);
@@ -137,7 +162,13 @@ impl Lane {
         (text, event, behind): (&[u8], &Message<'_>, bool),
     ) {
         let last = event.is_last();
+        let raw = match &self.offered {
+            Some(offered) if behind || matches!(self.turn, Turn::Mending { .. }) => without_tools(offered, raw, text),
+            _ => raw,
+        };
         match &mut self.turn {
+            // The end of the answer was told.
+            _ if behind && self.trail.is_told() => {}
             // The client is to see it with the error before it, or not at all.
             Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
             // The error before it was not shown.

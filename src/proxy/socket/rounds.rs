@@ -14,6 +14,7 @@ use super::super::chains::Beginning;
 use super::super::look::Looked;
 use super::super::observe::{Ending, Watch};
 use super::super::origin::{Incoming, Tools};
+use super::super::overlay::Offered;
 use super::super::rounds::Draft;
 use super::super::spliced::Tally;
 use super::super::work::Work;
@@ -21,7 +22,7 @@ use super::ends::{Ends, mask};
 use crate::tools::shown::Shown;
 use crate::wire::Dialect;
 use crate::wire::frames::text_frame;
-use crate::wire::rounds::{Form, Reach, Round};
+use crate::wire::rounds::{Answer, Form, Reach, Round};
 use crate::wire::splice::splice;
 use crate::wire::usage;
 
@@ -286,6 +287,16 @@ fn event(text: &[u8]) -> Bytes {
         *byte = b' ';
     }
     event.into()
+}
+
+/// An event of an answer that is not told, its frames and what it says, without the proxy's tools.
+pub fn without_tools(offered: &Offered, raw: Vec<Bytes>, text: &[u8]) -> Vec<Bytes> {
+    let event = event(text);
+    let pieces = Answer::new(Dialect::Responses, Form::Stream, offered.names()).push(&event);
+    match &*pieces {
+        [only] if *only == event => raw,
+        _ => frames(&pieces),
+    }
 }
 
 /// Events of a stream as messages.

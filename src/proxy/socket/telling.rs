@@ -73,6 +73,7 @@ impl Lane {
     fn finish(&mut self, ends: &mut Ends, mut rounds: Box<Rounds>) {
         let frames = rounds.finish();
         ends.send_client(frames);
+        self.trail.tell();
         if let Some((id, reached)) = rounds.reached() {
             ends.reached.note(id, reached);
         }

@@ -164,12 +164,7 @@ impl Sent {
         }
     }
 
-    /// What was held, in order.
-    pub fn take_held(&mut self) -> Vec<Bytes> {
-        self.take_events().into_iter().flat_map(|(raw, _)| raw).collect()
-    }
-
-    /// The same, with what it says.
+    /// What was held, in order, with what it says.
     pub fn take_events(&mut self) -> Vec<(Vec<Bytes>, Bytes)> {
         self.held_bytes = 0;
         self.since = None;
@@ -291,6 +286,8 @@ pub struct Trail {
     begun: Option<String>,
     /// The one that an `error` has ended.
     ended: Option<String>,
+    /// Whether the client was told the end of that one in the proxy's words.
+    told: bool,
 }
 
 impl Trail {
@@ -299,11 +296,20 @@ impl Trail {
         self.begun.as_deref()
     }
 
+    /// The client was told the end of the answer that has ended last.
+    pub fn tell(&mut self) {
+        self.told = true;
+    }
+
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
     /// Takes in an event; whether it ends an answer that was over already.
     pub fn is_behind(&mut self, event: &Message<'_>) -> bool {
         match &*event.kind {
             "response.created" => self.begun = event.id().map(str::to_owned),
-            "error" => self.ended = self.begun.take(),
+            "error" => (self.ended, self.told) = (self.begun.take(), false),
             _ if event.is_last() && self.ended.is_some() && self.ended.as_deref() == event.id() => {
                 self.ended = None;
                 return true;

@@ -329,3 +329,32 @@ async fn what_belongs_to_no_answer_passes_while_the_tools_run() {
     ends.tell(&created("resp_1")).await;
     ends.ends_with(None, "completed", "resp_1").await;
 }
+
+/// Also where the provider repeats them in an answer that comes to nothing.
+#[tokio::test]
+async fn no_refusal_shows_the_proxys_tools() {
+    for later in [false, true] {
+        let mut ends = ends(&sections()).await;
+        let (id, tools) = if later {
+            ends.called(None).await;
+            let error = json!({"type": "error", "status": 429, "error": {"type": "rate_limit_error"}});
+            ends.tell(&error).await;
+            assert_eq!(ends.told().await, error);
+            ("resp_9", json!([{"type": "function", "name": "exec_command"}, {"type": "function", "name": OWN}]))
+        } else {
+            ends.ask(&asking(None)).await;
+            let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+            ("resp_0", asked["tools"].clone())
+        };
+        if later {
+            ends.ask(&asking(None)).await;
+            assert!(ends.asked().await.contains(OWN));
+        }
+        let mut failed = ended("failed", id, &json!([]));
+        failed["response"]["tools"] = tools.clone();
+        failed["response"]["error"] = json!({"code": "server_error", "message": "m"});
+        ends.tell(&failed).await;
+        failed["response"]["tools"].as_array_mut().unwrap().pop();
+        assert_eq!(ends.told().await, failed);
+    }
+}
