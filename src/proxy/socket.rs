@@ -53,6 +53,8 @@ pub struct Socket {
     later: VecDeque<Piece>,
     later_bytes: usize,
     leaving: Leaving,
+    /// The upstream's close, until the answers that have come are told.
+    close: Option<Bytes>,
     /// When something last came from either end.
     moved: Instant,
     /// How long nothing may come from either.
@@ -104,6 +106,7 @@ impl Socket {
             later: VecDeque::new(),
             later_bytes: 0,
             leaving: Leaving::No,
+            close: None,
             moved: Instant::now(),
             idle,
         }
@@ -187,7 +190,7 @@ impl Socket {
 
     /// Tells both ends that the proxy goes away, and why (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
     fn leave(&mut self, why: u16) {
-        self.leaving = Leaving::Said;
+        (self.leaving, self.close) = (Leaving::Said, None);
         self.moved = Instant::now();
         self.ends.client.put(close_frame(why, None));
         self.ends.upstream.put(close_frame(why, Some(mask())));
@@ -239,7 +242,12 @@ impl Socket {
         }
         if !self.ends.upstream.open {
             self.break_off();
-            self.ends.client.end();
+        }
+        if !self.lanes.are_running() {
+            self.close.take().into_iter().for_each(|close| self.ends.client.put(close));
+            if !self.ends.upstream.open {
+                self.ends.client.end();
+            }
         }
     }
 
@@ -331,7 +339,7 @@ impl Socket {
             Piece::Control(bytes) => self.ends.client.put(bytes),
             Piece::Close(bytes) => {
                 self.break_off();
-                self.ends.client.put(bytes);
+                self.close = Some(bytes);
             }
             Piece::Opaque(bytes) => {
                 self.lanes.passed_unread(&mut self.ends, &bytes);

@@ -156,7 +156,8 @@ impl Lane {
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let turn = std::mem::replace(&mut self.turn, Turn::Passing);
         let Turn::Mending { raw, refusal, reached, rounds, .. } = turn else { return };
-        if let Some(work) = mended {
+        let cancelled = rounds.as_ref().is_some_and(|rounds| rounds.closed);
+        if let Some(work) = mended.filter(|_| !cancelled) {
             let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
             return self.send(ends, sent.of(reached, rounds));
         }

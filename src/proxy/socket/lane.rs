@@ -318,6 +318,11 @@ impl Lanes {
         self.lanes.iter().any(Lane::is_looking)
     }
 
+    /// Whether something is done for an answer that has come.
+    pub fn are_running(&self) -> bool {
+        self.lanes.iter().any(|lane| matches!(lane.turn, Turn::Running(_)))
+    }
+
     /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
     pub fn let_pass(&mut self, ends: &mut Ends) {
         for lane in &mut self.lanes {

@@ -19,6 +19,7 @@ use super::super::rounds::Draft;
 use super::super::spliced::Tally;
 use super::super::work::Work;
 use super::ends::{Ends, mask};
+use super::turn::{Message, Turn};
 use crate::tools::shown::Shown;
 use crate::wire::Dialect;
 use crate::wire::frames::text_frame;
@@ -33,7 +34,7 @@ const LOST: &[u8] = br#"{"error":{"code":"server_error","message":"compactproxy:
 pub struct Rounds {
     pub draft: Draft,
     asker: Asker,
-    /// The client's request: its frames, its text, and the shares of the buffer cap that it has.
+    /// The client's request: its frames, while it may be sent once more, its text, and the shares of the buffer cap that it has.
     raw: Vec<Bytes>,
     body: Bytes,
     permit: Vec<Arc<Permit>>,
@@ -41,6 +42,8 @@ pub struct Rounds {
     reached: Option<Reached>,
     /// The share of the buffer cap that is held of the answers.
     share: Permit,
+    /// The id by which its client knows the answer.
+    known: Option<String>,
     /// Something beyond the answer's opening has gone out.
     pub shown: bool,
     /// Sees the current call's answer.
@@ -85,6 +88,8 @@ pub struct Running {
     /// No further request is to go out.
     pub stopped: bool,
     pub behind: usize,
+    /// As [`Rounds`] has it.
+    pub known: Option<String>,
     /// What came meanwhile: frames, and what they say.
     pub kept: Vec<(Vec<Bytes>, Bytes)>,
     pub kept_bytes: usize,
@@ -138,6 +143,7 @@ impl Rounds {
             body: overlaid.client.clone(),
             permit: overlaid.permit.clone(),
             reached,
+            known: None,
             shown: false,
             watch,
             tally: Tally::default(),
@@ -175,6 +181,12 @@ impl Rounds {
             self.share.insist(self.draft.answer.held());
         }
         self.shown |= pieces.iter().any(|piece| !Dialect::Responses.opens(piece));
+        if self.shown {
+            self.raw = Vec::new();
+        }
+        if self.known.is_none() {
+            self.known = Message::of(text).id().map(str::to_owned);
+        }
         match &*pieces {
             [only] if *only == event => raw,
             _ => frames(&pieces),
@@ -216,9 +228,9 @@ impl Rounds {
 
     /// Does what is to be done.
     pub fn run(self: Box<Self>, task: Task) -> Running {
-        let (behind, stopped) = (self.behind, self.closed);
+        let (behind, stopped, known) = (self.behind, self.closed, self.known.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(self.ran(task)));
-        Running { stopped, behind, kept: Vec::new(), kept_bytes: 0, task }
+        Running { stopped, behind, known, kept: Vec::new(), kept_bytes: 0, task }
     }
 
     async fn ran(mut self: Box<Self>, task: Task) -> Ran {
@@ -270,6 +282,22 @@ impl Rounds {
         let reached = Reached { alias: None, offered: Arc::clone(&self.draft.offered) };
         let work = self.asker.look((body, vec![Arc::new(permit)]), (tools, Some(reached))).await?;
         Some((raw, work))
+    }
+}
+
+impl Turn {
+    /// Whether a client's wish to cancel is about the answer of several rounds that is out, if there is one.
+    pub fn is_meant(&self, cancel: &Message<'_>) -> bool {
+        let known = match self {
+            Self::Telling(rounds) | Self::Mending { rounds: Some(rounds), .. } => &rounds.known,
+            Self::Running(running) => &running.known,
+            Self::Holding(sent) => match &sent.rounds {
+                Some(rounds) => &rounds.known,
+                None => return true,
+            },
+            _ => return true,
+        };
+        cancel.may_mean(known.as_deref())
     }
 }
 

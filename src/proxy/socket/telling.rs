@@ -117,6 +117,9 @@ impl Lane {
 
     /// The client wants the answer cancelled that is out on this lane.
     pub(super) fn cancel(&mut self, ends: &mut Ends, raw: Vec<Bytes>, text: Bytes) {
+        if !self.turn.is_meant(&Message::of(&text)) {
+            return ends.send_upstream(raw);
+        }
         match &mut self.turn {
             // Nobody is asked any more.
             Turn::Running(running) => running.stopped = true,
@@ -156,6 +159,10 @@ impl Lane {
                 let frames = rounds.break_off();
                 ends.send_client(frames);
                 ends.shard.tasks.spawn(async move { rounds.draft.keep().await });
+            }
+            // What is held of it is told as soon as it is kept.
+            Turn::Running(running) if ends.client.open => {
+                self.turn = Turn::Running(Running { stopped: true, ..running });
             }
             Turn::Running(running) => {
                 ends.shard.tasks.spawn(async move {

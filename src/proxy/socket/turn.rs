@@ -192,6 +192,9 @@ pub struct Message<'t> {
     stream_id: Option<&'t RawValue>,
     #[serde(borrow, default)]
     response: Option<Response<'t>>,
+    /// The response that a client wants cancelled, as it is written.
+    #[serde(borrow, default)]
+    response_id: Option<&'t RawValue>,
     /// The response that a request continues.
     #[serde(borrow, default)]
     previous_response_id: Option<Cow<'t, str>>,
@@ -250,6 +253,12 @@ impl<'t> Message<'t> {
     /// Whether a client wants a response cancelled by it.
     pub fn cancels(&self) -> bool {
         self.kind == "response.cancel"
+    }
+
+    /// Whether it may be about the response that its client knows by this id: it names that one, or none.
+    pub fn may_mean(&self, known: Option<&str>) -> bool {
+        let Some(id) = self.response_id else { return true };
+        serde_json::from_str::<Cow<'_, str>>(id.get()).is_ok_and(|id| known == Some(&*id))
     }
 
     /// Whether an event may belong to an answer; one that does not read may.

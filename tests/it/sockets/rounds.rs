@@ -358,3 +358,51 @@ async fn no_refusal_shows_the_proxys_tools() {
         assert_eq!(ends.told().await, failed);
     }
 }
+
+#[tokio::test]
+async fn a_cancel_of_another_answer_passes_as_it_came() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    let cancel = json!({"type": "response.cancel", "response_id": "resp_7"});
+    for begun in [false, true] {
+        if begun {
+            ends.tell(&created("resp_1")).await;
+            ends.tell(&delta("It")).await;
+            assert_eq!(ends.told().await["delta"], "It");
+        }
+        ends.ask(&cancel).await;
+        assert_eq!(ends.asked().await, cancel.to_string());
+    }
+    let last = ends.ends_with(None, "completed", "resp_1").await;
+    assert_eq!(last["response"]["id"], "resp_0");
+}
+
+/// An answer that has come is told before the close behind it.
+#[tokio::test]
+async fn an_upstream_that_closes_behind_a_last_answer_takes_nothing_of_it() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    ends.tell(&created("resp_1")).await;
+    ends.tell(&ended("completed", "resp_1", &json!([]))).await;
+    ends.upstream.close(None).await.unwrap();
+    let last = ends.told().await;
+    assert_eq!((&last["type"], &last["response"]["id"]), (&json!("response.completed"), &json!("resp_0")));
+    assert!(patiently("the close", ends.client.next()).await.unwrap().unwrap().is_close());
+}
+
+/// OpenAI sends a `response.failed` behind an `error`.
+#[tokio::test]
+async fn an_answer_that_was_told_does_not_fail_again() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    ends.tell(&created("resp_1")).await;
+    ends.tell(&delta("It")).await;
+    assert_eq!(ends.told().await["delta"], "It");
+    ends.tell(&json!({"type": "error", "status": 500, "error": {"type": "server_error"}})).await;
+    assert_eq!(ends.told().await["type"], "error");
+    ends.tell(&ended("failed", "resp_1", &json!([]))).await;
+    let next = request(None, json!([user("next")]));
+    ends.ask(&next).await;
+    assert_eq!(ends.asked().await, next.to_string());
+    ends.answer("resp_2", "fine").await;
+}
