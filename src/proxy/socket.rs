@@ -53,6 +53,8 @@ pub struct Socket {
     later: VecDeque<Piece>,
     later_bytes: usize,
     leaving: Leaving,
+    /// The upstream's close, until the answers that have come are told.
+    close: Option<Bytes>,
     /// When something last came from either end.
     moved: Instant,
     /// How long nothing may come from either.
@@ -104,6 +106,7 @@ impl Socket {
             later: VecDeque::new(),
             later_bytes: 0,
             leaving: Leaving::No,
+            close: None,
             moved: Instant::now(),
             idle,
         }
@@ -134,12 +137,7 @@ impl Socket {
                         lane.mended(&mut self.ends, mended);
                     }
                 }
-                Event::Ran(at, Some(ran)) => {
-                    if let Some(lane) = self.lanes.get_mut(at) {
-                        lane.ran(&mut self.ends, ran);
-                    }
-                }
-                Event::Ran(_, None) => self.ends.stuck = true,
+                Event::Ran(at, ran) => self.ran(at, ran),
                 Event::Deadline => self.waited_enough(),
                 Event::Ending => self.leaving = Leaving::Due,
                 Event::Idle => {
@@ -165,6 +163,21 @@ impl Socket {
         self.later.is_empty() && self.lanes.are_all_idle()
     }
 
+    /// What was to be done for an answer of the lane at this place is done; `None`: it was lost, and what was held with it.
+    fn ran(&mut self, at: usize, ran: Option<Ran>) {
+        let known = self.lanes.are_told_apart();
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        let Some(ran) = ran else {
+            (lane.turn, self.ends.stuck) = (Turn::Passing, true);
+            return;
+        };
+        // A further answer has to be told from those of the other lanes.
+        if !known {
+            lane.go_no_further();
+        }
+        lane.ran(&mut self.ends, ran);
+    }
+
     /// What was held back for as long as may be passes.
     fn waited_enough(&mut self) {
         let (now, hold_time) = (Instant::now(), self.ends.shard.proxy.hold_time);
@@ -177,7 +190,7 @@ impl Socket {
 
     /// Tells both ends that the proxy goes away, and why (RFC 6455, 7.4.1). Their answers are waited for, and go nowhere.
     fn leave(&mut self, why: u16) {
-        self.leaving = Leaving::Said;
+        (self.leaving, self.close) = (Leaving::Said, None);
         self.moved = Instant::now();
         self.ends.client.put(close_frame(why, None));
         self.ends.upstream.put(close_frame(why, Some(mask())));
@@ -229,7 +242,12 @@ impl Socket {
         }
         if !self.ends.upstream.open {
             self.break_off();
-            self.ends.client.end();
+        }
+        if !self.lanes.are_running() {
+            self.close.take().into_iter().for_each(|close| self.ends.client.put(close));
+            if !self.ends.upstream.open {
+                self.ends.client.end();
+            }
         }
     }
 
@@ -321,7 +339,7 @@ impl Socket {
             Piece::Control(bytes) => self.ends.client.put(bytes),
             Piece::Close(bytes) => {
                 self.break_off();
-                self.ends.client.put(bytes);
+                self.close = Some(bytes);
             }
             Piece::Opaque(bytes) => {
                 self.lanes.passed_unread(&mut self.ends, &bytes);
@@ -338,11 +356,14 @@ impl Socket {
                             lane.on_event(&mut self.ends, raw, (&text, &event));
                         }
                     }
-                    Owner::Nobody => self.ends.send_client(raw),
-                    Owner::Unknown => {
+                    Owner::Unknown if event.is_of_answer() => {
                         self.lanes.lost(&mut self.ends);
-                        self.ends.send_client(raw);
+                        // What may be in it cannot be hidden.
+                        if !self.ends.stuck || event.is_error() {
+                            self.ends.send_client(raw);
+                        }
                     }
+                    Owner::Nobody | Owner::Unknown => self.ends.send_client(raw),
                 }
             }
         }

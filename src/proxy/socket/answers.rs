@@ -34,7 +34,7 @@ impl Lane {
                 if sent.attempt == Attempt::Shorter {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
-                let held = sent.take_held();
+                let held = self.held(&mut sent);
                 let work = self.failed(ends, *sent, (held, status_of(text)));
                 foresight::told(work, text);
             }
@@ -42,7 +42,7 @@ impl Lane {
             Step::Original => {
                 let upstream = &*sent.work.origin.upstream;
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
-                let refusal = sent.take_held();
+                let refusal = self.held(&mut sent);
                 sent.work.send_original();
                 let Sent { raw, work, reached, rounds, .. } = *sent;
                 let sent = Sent::new(raw, work, Attempt::Original, refusal);
@@ -136,12 +136,13 @@ impl Lane {
     /// Sends the body that a request has now, and holds its answer back.
     pub(super) fn send(&mut self, ends: &mut Ends, sent: Sent) {
         ends.send(&sent);
+        self.offers(&sent);
         self.turn = Turn::Holding(Box::new(sent));
     }
 
     /// Begins to make a shorter body.
     fn mend(&mut self, ends: &Ends, mut sent: Sent, verdict: Verdict) {
-        let (shard, refusal) = (Arc::clone(&ends.shard), sent.take_held());
+        let (shard, refusal) = (Arc::clone(&ends.shard), self.held(&mut sent));
         let Sent { raw, mut work, reached, rounds, .. } = sent;
         // Only what recovery itself activates is given up should that be refused too.
         work.activated = None;
@@ -155,7 +156,8 @@ impl Lane {
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let turn = std::mem::replace(&mut self.turn, Turn::Passing);
         let Turn::Mending { raw, refusal, reached, rounds, .. } = turn else { return };
-        if let Some(work) = mended {
+        let cancelled = rounds.as_ref().is_some_and(|rounds| rounds.closed);
+        if let Some(work) = mended.filter(|_| !cancelled) {
             let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
             return self.send(ends, sent.of(reached, rounds));
         }
@@ -211,7 +213,7 @@ impl Lane {
     pub(super) fn break_off(&mut self, ends: &mut Ends) {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
             Turn::Holding(mut sent) if sent.rounds.is_none() => match sent.attempt {
-                Attempt::First => ends.send_client(sent.take_held()),
+                Attempt::First => ends.send_client(self.held(&mut sent)),
                 Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
             },
             Turn::Mending { refusal, rounds: None, .. } => ends.send_client(refusal),

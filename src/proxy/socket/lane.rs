@@ -3,15 +3,19 @@
 //! WebSocket mode).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::budget::Permit;
 use super::super::outcome::Record;
+use super::super::overlay::Offered;
 use super::super::second::Attempt;
 use super::ends::Ends;
-use super::turn::{Answering, Looking, Message, Named, Trail, Turn};
+use super::rounds::without_tools;
+use super::turn::{Answering, Looking, Message, Named, Sent, Trail, Turn};
+use crate::wire::Dialect;
 
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
 const MOST_LANES: usize = 64;
@@ -31,6 +35,8 @@ pub struct Lane {
     pub trail: Trail,
     /// The account of the request that is out.
     pub record: Option<Record>,
+    /// The proxy's tools in the request that is out, or was last: an answer may repeat them.
+    offered: Option<Arc<Offered>>,
     /// Requests that wait until the one before them is answered.
     waiting: VecDeque<Waiting>,
 }
@@ -56,6 +62,15 @@ impl Lane {
     /// Whether the upstream has a request that it has not answered.
     fn is_out(&self) -> bool {
         !self.is_free() && !self.is_looking()
+    }
+
+    /// Whether something of the answer that is out may have to be hidden.
+    fn hides(&self) -> bool {
+        match &self.turn {
+            Turn::Telling(_) => true,
+            Turn::Holding(sent) => sent.rounds.is_some() || sent.work.offered().is_some(),
+            _ => false,
+        }
     }
 
     /// Whether nothing is out and nothing waits.
@@ -114,10 +129,46 @@ impl Lane {
         self.turn = Turn::Answering(Answering { unread, ..Answering::several(open) });
     }
 
+    /// Notes which tools are in a request that goes out. What is left of the attempt before it may still be shown.
+    pub(super) fn offers(&mut self, sent: &Sent) {
+        match sent.work.offered() {
+            None if sent.attempt != Attempt::First => {}
+            offered => self.offered = offered.cloned(),
+        }
+    }
+
+    /// What was held of an answer, as the client may see it: of a further request's not that an answer begins.
+    pub(super) fn held(&self, sent: &mut Sent) -> Vec<Bytes> {
+        let is_further = sent.rounds.is_some();
+        let events = sent.take_events().into_iter().filter(|(_, text)| !is_further || !Dialect::Responses.opens(text));
+        let shown = |(raw, text): (Vec<Bytes>, Bytes)| match &self.offered {
+            Some(offered) => without_tools(offered, raw, &text),
+            None => raw,
+        };
+        events.flat_map(shown).collect()
+    }
+
     /// Takes in an event of this lane's: its frames, and what it says.
     pub fn on_event(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
-        let (behind, last) = (self.trail.is_behind(event), event.is_last());
+        let behind = self.trail.is_behind(event);
+        self.take_event(ends, raw, (text, event, behind));
+    }
+
+    /// The same, where it is known whether the event is `behind` an error that has ended its answer.
+    pub(super) fn take_event(
+        &mut self,
+        ends: &mut Ends,
+        raw: Vec<Bytes>,
+        (text, event, behind): (&[u8], &Message<'_>, bool),
+    ) {
+        let last = event.is_last();
+        let raw = match &self.offered {
+            Some(offered) if behind || matches!(self.turn, Turn::Mending { .. }) => without_tools(offered, raw, text),
+            _ => raw,
+        };
         match &mut self.turn {
+            // The end of the answer was told.
+            _ if behind && self.trail.is_told() => {}
             // The client is to see it with the error before it, or not at all.
             Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
             // The error before it was not shown.
@@ -136,8 +187,13 @@ impl Lane {
                 }
             }
             Turn::Telling(_) => self.tell(ends, raw, text),
-            // All of the answer has come.
-            Turn::Running(_) => {}
+            // All of the answer has come: it may belong to one of those behind it, and then nothing is asked in between.
+            Turn::Running(running) => {
+                running.stopped |= event.is_of_answer();
+                running.kept_bytes += bytes_of(&raw) + text.len();
+                running.kept.push((raw, Bytes::copy_from_slice(text)));
+                ends.stuck |= running.kept_bytes > BEHIND_BYTES;
+            }
             Turn::Passing | Turn::Looking(_) | Turn::Answering(_) => {
                 ends.send_client(raw);
                 self.observe((text, last));
@@ -224,7 +280,8 @@ impl Lanes {
     }
 
     /// Whose an event is that names no lane. From an upstream that has named one it is the default one's; from one that
-    /// may not know of lanes, the only one's that is out.
+    /// may not know of lanes, the only one's that is out. The default one got the proxy's tools only while it was alone:
+    /// what comes next is its answer then.
     fn unnamed(&self) -> Owner {
         let default = self.position(None);
         let mut out = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_out());
@@ -234,7 +291,8 @@ impl Lanes {
             (Some((at, _)), None) => Owner::Lane(at),
             (Some(_), Some(_)) => {
                 let default = default.filter(|&at| self.lanes.get(at).is_some_and(Lane::is_out));
-                default.filter(|_| self.names_lanes).map_or(Owner::Unknown, Owner::Lane)
+                let hides = default.and_then(|at| self.lanes.get(at)).is_some_and(Lane::hides);
+                default.filter(|_| self.names_lanes || hides).map_or(Owner::Unknown, Owner::Lane)
             }
         }
     }
@@ -258,6 +316,11 @@ impl Lanes {
 
     pub fn are_looking(&self) -> bool {
         self.lanes.iter().any(Lane::is_looking)
+    }
+
+    /// Whether something is done for an answer that has come.
+    pub fn are_running(&self) -> bool {
+        self.lanes.iter().any(|lane| matches!(lane.turn, Turn::Running(_)))
     }
 
     /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
@@ -292,5 +355,6 @@ impl Lanes {
     /// An event may be any of those that are out.
     pub fn lost(&mut self, ends: &mut Ends) {
         self.lanes.iter_mut().filter(|lane| lane.is_out()).for_each(|lane| lane.lost(ends));
+        ends.stuck |= self.lanes.iter().any(|lane| matches!(lane.turn, Turn::Telling(_)));
     }
 }

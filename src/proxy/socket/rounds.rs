@@ -14,14 +14,16 @@ use super::super::chains::Beginning;
 use super::super::look::Looked;
 use super::super::observe::{Ending, Watch};
 use super::super::origin::{Incoming, Tools};
+use super::super::overlay::Offered;
 use super::super::rounds::Draft;
 use super::super::spliced::Tally;
 use super::super::work::Work;
 use super::ends::{Ends, mask};
+use super::turn::{Message, Turn};
 use crate::tools::shown::Shown;
 use crate::wire::Dialect;
 use crate::wire::frames::text_frame;
-use crate::wire::rounds::{Form, Reach, Round};
+use crate::wire::rounds::{Answer, Form, Reach, Round};
 use crate::wire::splice::splice;
 use crate::wire::usage;
 
@@ -32,7 +34,7 @@ const LOST: &[u8] = br#"{"error":{"code":"server_error","message":"compactproxy:
 pub struct Rounds {
     pub draft: Draft,
     asker: Asker,
-    /// The client's request: its frames, its text, and the shares of the buffer cap that it has.
+    /// The client's request: its frames, while it may be sent once more, its text, and the shares of the buffer cap that it has.
     raw: Vec<Bytes>,
     body: Bytes,
     permit: Vec<Arc<Permit>>,
@@ -40,6 +42,8 @@ pub struct Rounds {
     reached: Option<Reached>,
     /// The share of the buffer cap that is held of the answers.
     share: Permit,
+    /// The id by which its client knows the answer.
+    known: Option<String>,
     /// Something beyond the answer's opening has gone out.
     pub shown: bool,
     /// Sees the current call's answer.
@@ -84,6 +88,11 @@ pub struct Running {
     /// No further request is to go out.
     pub stopped: bool,
     pub behind: usize,
+    /// As [`Rounds`] has it.
+    pub known: Option<String>,
+    /// What came meanwhile: frames, and what they say.
+    pub kept: Vec<(Vec<Bytes>, Bytes)>,
+    pub kept_bytes: usize,
     pub task: AbortOnDropHandle<Ran>,
 }
 
@@ -134,6 +143,7 @@ impl Rounds {
             body: overlaid.client.clone(),
             permit: overlaid.permit.clone(),
             reached,
+            known: None,
             shown: false,
             watch,
             tally: Tally::default(),
@@ -171,6 +181,12 @@ impl Rounds {
             self.share.insist(self.draft.answer.held());
         }
         self.shown |= pieces.iter().any(|piece| !Dialect::Responses.opens(piece));
+        if self.shown {
+            self.raw = Vec::new();
+        }
+        if self.known.is_none() {
+            self.known = Message::of(text).id().map(str::to_owned);
+        }
         match &*pieces {
             [only] if *only == event => raw,
             _ => frames(&pieces),
@@ -212,8 +228,9 @@ impl Rounds {
 
     /// Does what is to be done.
     pub fn run(self: Box<Self>, task: Task) -> Running {
-        let (behind, stopped) = (self.behind, self.closed);
-        Running { stopped, behind, task: AbortOnDropHandle::new(tokio::spawn(self.ran(task))) }
+        let (behind, stopped, known) = (self.behind, self.closed, self.known.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(self.ran(task)));
+        Running { stopped, behind, known, kept: Vec::new(), kept_bytes: 0, task }
     }
 
     async fn ran(mut self: Box<Self>, task: Task) -> Ran {
@@ -268,6 +285,22 @@ impl Rounds {
     }
 }
 
+impl Turn {
+    /// Whether a client's wish to cancel is about the answer of several rounds that is out, if there is one.
+    pub fn is_meant(&self, cancel: &Message<'_>) -> bool {
+        let known = match self {
+            Self::Telling(rounds) | Self::Mending { rounds: Some(rounds), .. } => &rounds.known,
+            Self::Running(running) => &running.known,
+            Self::Holding(sent) => match &sent.rounds {
+                Some(rounds) => &rounds.known,
+                None => return true,
+            },
+            _ => return true,
+        };
+        cancel.may_mean(known.as_deref())
+    }
+}
+
 impl Ends {
     pub fn asker(&self) -> Asker {
         Asker { shard: Arc::clone(&self.shard), index: self.index, parts: Arc::clone(&self.parts) }
@@ -282,6 +315,16 @@ fn event(text: &[u8]) -> Bytes {
         *byte = b' ';
     }
     event.into()
+}
+
+/// An event of an answer that is not told, its frames and what it says, without the proxy's tools.
+pub fn without_tools(offered: &Offered, raw: Vec<Bytes>, text: &[u8]) -> Vec<Bytes> {
+    let event = event(text);
+    let pieces = Answer::new(Dialect::Responses, Form::Stream, offered.names()).push(&event);
+    match &*pieces {
+        [only] if *only == event => raw,
+        _ => frames(&pieces),
+    }
 }
 
 /// Events of a stream as messages.

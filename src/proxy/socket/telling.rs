@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
-use super::rounds::{Ran, Rounds, Task};
+use super::rounds::{Ran, Rounds, Running, Task};
 use super::turn::{Answering, Message, Sent, Turn, cancelling};
 use crate::wire::rounds::Ending;
 
@@ -50,12 +50,22 @@ impl Lane {
         (rounds.closed, rounds.behind) = (rounds.closed | running.stopped, running.behind);
         match next {
             Some((raw, work)) if !rounds.closed => {
+                // Nothing of an answer is among it.
+                running.kept.into_iter().for_each(|(raw, _)| ends.send_client(raw));
                 let sent = Sent::new(raw, work, Attempt::First, Vec::new());
                 self.send(ends, sent.of(None, Some(rounds)));
             }
             // It is not asked, but the calls were answered: those are there in the next turn.
-            Some(_) => self.turn = Turn::Running(rounds.run(Task::Keep)),
-            None => self.finish(ends, rounds),
+            Some(_) => {
+                let Running { kept, kept_bytes, .. } = running;
+                self.turn = Turn::Running(Running { kept, kept_bytes, ..rounds.run(Task::Keep) });
+            }
+            None => {
+                self.finish(ends, rounds);
+                for (raw, text) in running.kept {
+                    self.take_event(ends, raw, (&text, &Message::of(&text), false));
+                }
+            }
         }
     }
 
@@ -63,6 +73,7 @@ impl Lane {
     fn finish(&mut self, ends: &mut Ends, mut rounds: Box<Rounds>) {
         let frames = rounds.finish();
         ends.send_client(frames);
+        self.trail.tell();
         if let Some((id, reached)) = rounds.reached() {
             ends.reached.note(id, reached);
         }
@@ -106,6 +117,9 @@ impl Lane {
 
     /// The client wants the answer cancelled that is out on this lane.
     pub(super) fn cancel(&mut self, ends: &mut Ends, raw: Vec<Bytes>, text: Bytes) {
+        if !self.turn.is_meant(&Message::of(&text)) {
+            return ends.send_upstream(raw);
+        }
         match &mut self.turn {
             // Nobody is asked any more.
             Turn::Running(running) => running.stopped = true,
@@ -145,6 +159,10 @@ impl Lane {
                 let frames = rounds.break_off();
                 ends.send_client(frames);
                 ends.shard.tasks.spawn(async move { rounds.draft.keep().await });
+            }
+            // What is held of it is told as soon as it is kept.
+            Turn::Running(running) if ends.client.open => {
+                self.turn = Turn::Running(Running { stopped: true, ..running });
             }
             Turn::Running(running) => {
                 ends.shard.tasks.spawn(async move {

@@ -164,12 +164,7 @@ impl Sent {
         }
     }
 
-    /// What was held, in order.
-    pub fn take_held(&mut self) -> Vec<Bytes> {
-        self.take_events().into_iter().flat_map(|(raw, _)| raw).collect()
-    }
-
-    /// The same, with what it says.
+    /// What was held, in order, with what it says.
     pub fn take_events(&mut self) -> Vec<(Vec<Bytes>, Bytes)> {
         self.held_bytes = 0;
         self.since = None;
@@ -197,6 +192,9 @@ pub struct Message<'t> {
     stream_id: Option<&'t RawValue>,
     #[serde(borrow, default)]
     response: Option<Response<'t>>,
+    /// The response that a client wants cancelled, as it is written.
+    #[serde(borrow, default)]
+    response_id: Option<&'t RawValue>,
     /// The response that a request continues.
     #[serde(borrow, default)]
     previous_response_id: Option<Cow<'t, str>>,
@@ -257,6 +255,21 @@ impl<'t> Message<'t> {
         self.kind == "response.cancel"
     }
 
+    /// Whether it may be about the response that its client knows by this id: it names that one, or none.
+    pub fn may_mean(&self, known: Option<&str>) -> bool {
+        let Some(id) = self.response_id else { return true };
+        serde_json::from_str::<Cow<'_, str>>(id.get()).is_ok_and(|id| known == Some(&*id))
+    }
+
+    /// Whether an event may belong to an answer; one that does not read may.
+    pub fn is_of_answer(&self) -> bool {
+        self.kind.is_empty() || self.kind.starts_with("response.") || self.is_error()
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.kind == "error"
+    }
+
     /// Whether it is the last event of an answer.
     pub fn is_last(&self) -> bool {
         LAST.contains(&&*self.kind)
@@ -282,6 +295,8 @@ pub struct Trail {
     begun: Option<String>,
     /// The one that an `error` has ended.
     ended: Option<String>,
+    /// Whether the client was told the end of that one in the proxy's words.
+    told: bool,
 }
 
 impl Trail {
@@ -290,11 +305,20 @@ impl Trail {
         self.begun.as_deref()
     }
 
+    /// The client was told the end of the answer that has ended last.
+    pub fn tell(&mut self) {
+        self.told = true;
+    }
+
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
     /// Takes in an event; whether it ends an answer that was over already.
     pub fn is_behind(&mut self, event: &Message<'_>) -> bool {
         match &*event.kind {
             "response.created" => self.begun = event.id().map(str::to_owned),
-            "error" => self.ended = self.begun.take(),
+            "error" => (self.ended, self.told) = (self.begun.take(), false),
             _ if event.is_last() && self.ended.is_some() && self.ended.as_deref() == event.id() => {
                 self.ended = None;
                 return true;

@@ -1,5 +1,7 @@
 //! The model calls the proxy's tool on a socket: what goes on beside it, and what ends it.
 
+mod beside;
+
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -30,7 +32,8 @@ fn on(lane: Option<&str>, mut message: Value) -> Value {
 }
 
 fn created(id: &str) -> Value {
-    json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress", "store": false}})
+    json!({"type": "response.created", "sequence_number": 0, "response": {"id": id, "status": "in_progress", "store": false,
+        "tools": [{"type": "function", "name": "exec_command"}]}})
 }
 
 fn delta(text: &str) -> Value {
@@ -41,6 +44,16 @@ fn ended(how: &str, id: &str, output: &Value) -> Value {
     let usage = json!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12});
     let response = json!({"id": id, "status": how, "store": false, "output": output, "usage": usage});
     json!({"type": format!("response.{how}"), "sequence_number": 9, "response": response})
+}
+
+/// A call of the proxy's tool.
+fn own(n: &str, arguments: &Value) -> Value {
+    let arguments = arguments.to_string();
+    json!({"type": "function_call", "id": format!("fc_{n}"), "call_id": format!("own_{n}"), "name": OWN, "arguments": arguments})
+}
+
+fn item(item: &Value, kind: &str) -> Value {
+    json!({"type": format!("response.output_item.{kind}"), "sequence_number": 1, "output_index": 0, "item": item})
 }
 
 impl Ends {
@@ -55,13 +68,10 @@ impl Ends {
 
     async fn calls(&mut self, asked: &Value, lane: Option<&str>) {
         let evicted = ids(asked.to_string().as_bytes()).remove(0);
-        let arguments = json!({"id": evicted, "limit": 3}).to_string();
-        let call =
-            json!({"type": "function_call", "id": "fc_1", "call_id": "own_1", "name": OWN, "arguments": arguments});
-        let item = |kind: &str| json!({"type": format!("response.output_item.{kind}"), "sequence_number": 1, "output_index": 0, "item": call});
+        let call = own("1", &json!({"id": evicted, "limit": 3}));
         self.tell(&on(lane, created("resp_0"))).await;
         assert_eq!(self.told().await, on(lane, created("resp_0")));
-        for event in [item("added"), item("done"), ended("completed", "resp_0", &json!([call]))] {
+        for event in [item(&call, "added"), item(&call, "done"), ended("completed", "resp_0", &json!([call]))] {
             self.tell(&on(lane, event)).await;
         }
     }

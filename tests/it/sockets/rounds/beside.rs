@@ -1,0 +1,156 @@
+//! What comes beside an answer of several rounds or behind it, and what must not be seen of it.
+
+use futures_util::StreamExt;
+use serde_json::{Value, json};
+
+use super::super::{ends, request, user};
+use super::{OWN, asking, created, delta, ended, item, on, own, sections};
+use crate::support::wire::patiently;
+
+/// Until the other lane's first event the upstream may not know of lanes.
+#[tokio::test]
+async fn the_default_lanes_answer_stays_its_own_where_another_lane_is_asked_beside_it() {
+    for told in [false, true] {
+        let mut ends = ends(&sections()).await;
+        ends.ask(&asking(None)).await;
+        let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+        assert_eq!(asked["tools"][1]["name"], OWN);
+        if told {
+            ends.tell(&created("resp_0")).await;
+            assert_eq!(ends.told().await, created("resp_0"));
+        }
+        let other = on(Some("b"), request(None, json!([user("other")])));
+        ends.ask(&other).await;
+        assert_eq!(ends.asked().await, other.to_string());
+        if told {
+            ends.tell(&item(&own("1", &json!({})), "done")).await;
+            ends.tell(&ended("completed", "resp_0", &json!([own("1", &json!({}))]))).await;
+        } else {
+            ends.calls(&asked, None).await;
+        }
+        // Which answer a further request's is nobody could tell.
+        let last = ends.told().await;
+        assert_eq!((&last["type"], &last["response"]["output"]), (&json!("response.completed"), &json!([])));
+        ends.tell(&on(Some("b"), created("resp_b"))).await;
+        assert_eq!(ends.told().await, on(Some("b"), created("resp_b")));
+        ends.ends_with(Some("b"), "completed", "resp_b").await;
+    }
+}
+
+/// Answers behind it and what belongs to none may come while the tools run.
+#[tokio::test]
+async fn what_comes_while_the_tools_run_follows() {
+    let limits = json!({"type": "codex.rate_limits", "plan": "x"});
+    let mut ends = ends(&sections()).await;
+    ends.ask(&asking(None)).await;
+    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    let waiting: Vec<Value> = (0..17).map(|n| request(None, json!([user(&format!("next {n}"))]))).collect();
+    for next in &waiting {
+        ends.ask(next).await;
+    }
+    for next in &waiting {
+        assert_eq!(ends.asked().await, next.to_string());
+    }
+    ends.calls(&asked, None).await;
+    let behind: Vec<Value> = (0..17).map(|n| ended("completed", &format!("resp_{n}"), &json!([]))).collect();
+    for event in behind.iter().chain([&limits]) {
+        ends.tell(event).await;
+    }
+    assert_eq!(ends.told().await["response"]["id"], "resp_0");
+    for event in behind.iter().chain([&limits]) {
+        assert_eq!(ends.told().await, *event);
+    }
+    ends.ask(&asking(None)).await;
+    assert!(ends.asked().await.contains(OWN), "looked at again");
+}
+
+#[tokio::test]
+async fn what_belongs_to_no_answer_passes_while_the_tools_run() {
+    let limits = json!({"type": "codex.rate_limits", "plan": "x"});
+    let mut ends = ends(&sections()).await;
+    ends.ask(&asking(None)).await;
+    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    ends.calls(&asked, None).await;
+    ends.tell(&limits).await;
+    assert_eq!(ends.told().await, limits);
+    assert!(ends.asked().await.contains("own_1"));
+    ends.tell(&created("resp_1")).await;
+    ends.ends_with(None, "completed", "resp_1").await;
+}
+
+/// Also where the provider repeats them in an answer that comes to nothing.
+#[tokio::test]
+async fn no_refusal_shows_the_proxys_tools() {
+    for later in [false, true] {
+        let mut ends = ends(&sections()).await;
+        let (id, tools) = if later {
+            ends.called(None).await;
+            let error = json!({"type": "error", "status": 429, "error": {"type": "rate_limit_error"}});
+            ends.tell(&error).await;
+            assert_eq!(ends.told().await, error);
+            ("resp_9", json!([{"type": "function", "name": "exec_command"}, {"type": "function", "name": OWN}]))
+        } else {
+            ends.ask(&asking(None)).await;
+            let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+            ("resp_0", asked["tools"].clone())
+        };
+        if later {
+            ends.ask(&asking(None)).await;
+            assert!(ends.asked().await.contains(OWN));
+        }
+        let mut failed = ended("failed", id, &json!([]));
+        failed["response"]["tools"] = tools.clone();
+        failed["response"]["error"] = json!({"code": "server_error", "message": "m"});
+        ends.tell(&failed).await;
+        failed["response"]["tools"].as_array_mut().unwrap().pop();
+        assert_eq!(ends.told().await, failed);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_of_another_answer_passes_as_it_came() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    let cancel = json!({"type": "response.cancel", "response_id": "resp_7"});
+    for begun in [false, true] {
+        if begun {
+            ends.tell(&created("resp_1")).await;
+            ends.tell(&delta("It")).await;
+            assert_eq!(ends.told().await["delta"], "It");
+        }
+        ends.ask(&cancel).await;
+        assert_eq!(ends.asked().await, cancel.to_string());
+    }
+    let last = ends.ends_with(None, "completed", "resp_1").await;
+    assert_eq!(last["response"]["id"], "resp_0");
+}
+
+/// An answer that has come is told before the close behind it.
+#[tokio::test]
+async fn an_upstream_that_closes_behind_a_last_answer_takes_nothing_of_it() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    ends.tell(&created("resp_1")).await;
+    ends.tell(&ended("completed", "resp_1", &json!([]))).await;
+    ends.upstream.close(None).await.unwrap();
+    let last = ends.told().await;
+    assert_eq!((&last["type"], &last["response"]["id"]), (&json!("response.completed"), &json!("resp_0")));
+    assert!(patiently("the close", ends.client.next()).await.unwrap().unwrap().is_close());
+}
+
+/// OpenAI sends a `response.failed` behind an `error`.
+#[tokio::test]
+async fn an_answer_that_was_told_does_not_fail_again() {
+    let mut ends = ends(&sections()).await;
+    ends.called(None).await;
+    ends.tell(&created("resp_1")).await;
+    ends.tell(&delta("It")).await;
+    assert_eq!(ends.told().await["delta"], "It");
+    ends.tell(&json!({"type": "error", "status": 500, "error": {"type": "server_error"}})).await;
+    assert_eq!(ends.told().await["type"], "error");
+    ends.tell(&ended("failed", "resp_1", &json!([]))).await;
+    let next = request(None, json!([user("next")]));
+    ends.ask(&next).await;
+    assert_eq!(ends.asked().await, next.to_string());
+    ends.answer("resp_2", "fine").await;
+}
