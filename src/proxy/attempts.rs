@@ -92,10 +92,11 @@ impl Exchange<'_> {
                 Next::FirstRefusal { condemned } => {
                     // What the provider does not take is not to be in force at the next turn.
                     let tools = condemned && work.begun.is_some() && call.compactor.give_up_overlay(work);
-                    if work.begun.is_some() && says(&held, refusal::refuses_tools) {
+                    let of_tools = work.offered().is_some() && says(&held, refusal::refuses_tools);
+                    if of_tools {
                         call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
                     }
-                    if condemned && !tools && work.activated.is_some() {
+                    if condemned && !tools && !of_tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
                     if matches!(step, Step::Rejected(_)) && speaks_of_thinking(&held) {

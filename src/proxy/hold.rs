@@ -260,7 +260,7 @@ impl Hold {
 
 /// Whether an error blames what a rewritten body may have that the client's own has not.
 fn blames(status: u16, text: &[u8]) -> bool {
-    status == 500 && refusal::blames_form(text) || status != 503 && refusal::refuses_tools(text)
+    status == 500 && refusal::blames_form(text) || refusal::refuses_tools(text)
 }
 
 /// What an event says that is its own message.
