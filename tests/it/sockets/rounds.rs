@@ -211,10 +211,8 @@ async fn a_client_that_goes_in_a_round_takes_the_upstream_with_it() {
     }
 }
 
-/// Which answer comes next nobody could tell then: this one ends with what was said, and the others pass.
-#[tokio::test]
-async fn no_round_follows_where_requests_were_sent_behind_the_answer() {
-    let mut ends = ends(&sections()).await;
+/// Asks, and sends more requests behind that than wait on a lane: what the upstream was asked first.
+async fn overrun(ends: &mut Ends) -> Value {
     ends.ask(&asking(None)).await;
     let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
     let waiting: Vec<Value> = (0..17).map(|n| request(None, json!([user(&format!("next {n}"))]))).collect();
@@ -224,6 +222,14 @@ async fn no_round_follows_where_requests_were_sent_behind_the_answer() {
     for next in &waiting {
         assert_eq!(ends.asked().await, next.to_string());
     }
+    asked
+}
+
+/// Which answer comes next nobody could tell then: this one ends with what was said, and the others pass.
+#[tokio::test]
+async fn no_round_follows_where_requests_were_sent_behind_the_answer() {
+    let mut ends = ends(&sections()).await;
+    let asked = overrun(&mut ends).await;
     ends.calls(&asked, None).await;
     let last = ends.told().await;
     assert_eq!((&last["type"], &last["response"]["output"]), (&json!("response.completed"), &json!([])));

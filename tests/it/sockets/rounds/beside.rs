@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use super::super::{ends, request, user};
-use super::{OWN, asking, created, delta, ended, item, on, own, sections};
+use super::{OWN, asking, created, delta, ended, item, on, overrun, own, sections};
 use crate::support::wire::patiently;
 
 /// Until the other lane's first event the upstream may not know of lanes.
@@ -42,15 +42,7 @@ async fn the_default_lanes_answer_stays_its_own_where_another_lane_is_asked_besi
 async fn what_comes_while_the_tools_run_follows() {
     let limits = json!({"type": "codex.rate_limits", "plan": "x"});
     let mut ends = ends(&sections()).await;
-    ends.ask(&asking(None)).await;
-    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
-    let waiting: Vec<Value> = (0..17).map(|n| request(None, json!([user(&format!("next {n}"))]))).collect();
-    for next in &waiting {
-        ends.ask(next).await;
-    }
-    for next in &waiting {
-        assert_eq!(ends.asked().await, next.to_string());
-    }
+    let asked = overrun(&mut ends).await;
     ends.calls(&asked, None).await;
     let behind: Vec<Value> = (0..17).map(|n| ended("completed", &format!("resp_{n}"), &json!([]))).collect();
     for event in behind.iter().chain([&limits]) {
