@@ -105,6 +105,8 @@ pub struct Overlaid {
     pub original: Option<Bytes>,
     /// Tools that are offered in it.
     pub offered: Option<Arc<Offered>>,
+    /// Calls of the proxy's tools were put back into it.
+    pub puts_back: bool,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
     /// Signed thinking of the history is bound to the tools before it: the candidate has to wait for a cut that leaves none.
@@ -168,6 +170,7 @@ impl Compactor {
         if alone && overlaid.offered.is_none() {
             edits.clear();
         }
+        overlaid.puts_back = !edits.is_empty();
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
         match continued {
             None => overlaid.body = self.laid_over(incoming, edits),

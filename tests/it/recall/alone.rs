@@ -1,5 +1,6 @@
 //! Clients without tools of their own: what left their conversations is read back all the same, and they see no call.
 
+mod failing;
 mod refused;
 
 use http_body_util::BodyExt;

@@ -15,7 +15,7 @@ const RECOVERY: &str = "[compaction]\nkeep_tokens = 2000\n";
 
 impl Cell {
     /// A request that can be shortened.
-    fn overlong(self) -> Value {
+    pub(super) fn overlong(self) -> Value {
         let mut body = self.asked("overflow");
         let items = body[self.dialect.array()].as_array_mut().unwrap();
         for turn in 1..12_usize {
