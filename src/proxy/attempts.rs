@@ -126,7 +126,7 @@ impl Exchange<'_> {
                 held
             }
             // It says nothing of the request. But who has no more than a claim sees nothing of what was read for it.
-            Ok((_, held))
+            Ok((Step::Hold | Step::Release | Step::Recover(_), held))
                 if work.origin.proof == Proof::Known && matches!(held.answer.status().as_u16(), 429 | 500..) =>
             {
                 held

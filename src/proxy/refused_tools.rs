@@ -1,5 +1,5 @@
 //! Where no tools may come: conversations whose provider refused a body with what the proxy added, and models that take no
-//! tools at all.
+//! tools at all, or seem to.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,8 +39,8 @@ impl Refused {
     }
 }
 
-/// What models take tools that did not say so: what came of errors in words that nobody knows. Lost at a restart, which
-/// costs one more attempt.
+/// Models that may take no tools although they did not say so: what came of errors in words that nobody knows. Lost at a
+/// restart, which costs one more attempt.
 #[derive(Debug, Default)]
 pub struct Suspicions(Mutex<HashMap<Taker, (Instant, Suspicion)>>);
 

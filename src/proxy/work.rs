@@ -15,7 +15,8 @@ use super::intake::Intake;
 use super::journal::Ticket;
 use super::look::UNKNOWN_WINDOW_BYTES;
 use super::origin::Origin;
-use super::overlay::{Offered, Overlaid, readers};
+use super::overlay::{Offered, Overlaid};
+use super::readers::readers;
 use super::remembered::Recalled;
 use super::second::Overflow;
 use crate::compact::plan::Actions;
@@ -218,9 +219,13 @@ impl Work {
     pub(super) fn sent(&self) -> Sent {
         match self.is_rewritten() {
             false => Sent::Original,
-            true if self.offered().is_some() => Sent::Offering,
+            true if self.offered().is_some() && !self.is_uncalled() => Sent::Offering,
             true => Sent::Rewritten,
         }
+    }
+
+    fn is_uncalled(&self) -> bool {
+        self.overlaid.as_ref().is_some_and(|overlaid| overlaid.uncalled)
     }
 
     /// Whether the client has no tools of its own.
