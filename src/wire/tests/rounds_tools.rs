@@ -99,3 +99,22 @@ fn nothing_is_added_where_nothing_is_offered_beside_a_list() {
     let conversation = read(Dialect::Chat, body.as_bytes(), &memo, [0; 16]).unwrap();
     assert_eq!(added(&conversation, "").unwrap().with.len(), 0);
 }
+
+/// Where the client has made the choice it is made anew, in its place; else it comes first.
+#[test]
+fn that_none_may_be_called_is_said_once_and_no_other_byte_changes() {
+    for dialect in ALL {
+        let none = if dialect == Dialect::Messages { r#"{"type":"none"}"# } else { r#""none""# };
+        let chosen = format!(r#""tool_choice":{none},"#);
+        for (more, due) in [
+            ("", body(dialect, &chosen)),
+            (r#""tool_choice":null,"#, body(dialect, &chosen)),
+            (r#""user":"u","tool_choice": {"a":1},"#, body(dialect, &format!(r#""user":"u","tool_choice": {none},"#))),
+        ] {
+            let (memo, asked) = (Memo::new(1 << 20), body(dialect, more));
+            let edit = read(dialect, asked.as_bytes(), &memo, [0; 16]).unwrap().calls_none().unwrap();
+            let with = splice(&asked.into(), vec![edit]).unwrap().concat();
+            assert_eq!(String::from_utf8(with).unwrap(), due, "{dialect:?}");
+        }
+    }
+}
