@@ -146,7 +146,9 @@ def main(program):
             sizes[general(fields[3])] += int(fields[1], 16)
     start = ran(program, "--config", "proxy.toml", until="listening")
     demo = ran(program, "demo")
-    often = [re.sub(r"[^\w.$]", "?", name) for name in served(program) if general(name) in sizes]
+    # Those that run at start as well stand at the end, beside the others that do.
+    often = sorted((name for name in served(program) if general(name) in sizes), key=lambda name: general(name) in start)
+    often = [re.sub(r"[^\w.$]", "?", name) for name in often]
     lines = ["/* Made by start.py. */", "SECTIONS {", "  .text.often : {"]
     lines += [*(f"    *(.text.{name} .text.{name}.llvm.*)" for name in often), "  }"]
     for section, names in (("start", start), ("serve", {name for name in demo - start if "demo" not in name})):

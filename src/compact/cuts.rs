@@ -269,7 +269,7 @@ fn is_reasoning(facts: &Facts) -> bool {
         && facts.calls.is_empty()
         && facts.media.is_empty()
         && (!facts.signed.is_empty() || kinds.clone().any(|kind| kind == SlotKind::Reasoning))
-        && kinds.all(|kind| matches!(kind, SlotKind::Reasoning | SlotKind::Other))
+        && kinds.all(|kind| matches!(kind, SlotKind::Reasoning | SlotKind::Given | SlotKind::Other))
 }
 
 #[cfg(test)]

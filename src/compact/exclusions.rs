@@ -124,7 +124,7 @@ pub fn bare_names(name: &str) -> Vec<&str> {
     let own = name.rsplit_once('.').map_or(name, |(_, tool)| tool);
     let mut names = vec![name];
     names.extend(Some(own).filter(|own| own.len() < name.len()));
-    names.extend(own.strip_prefix(OWN_PREFIX));
+    names.extend(own.strip_prefix(OWN_PREFIX).map(|name| name.trim_start_matches(OWN_PREFIX)));
     names.extend(own.match_indices("__").filter_map(|(at, mark)| own.get(at + mark.len()..)));
     names.retain(|name| !name.is_empty());
     names

@@ -69,7 +69,7 @@ fn replace(conversation: &Conversation, index: usize, replacement: &Replacement)
     let slot = item.facts.slots.get(replacement.slot)?;
     match slot.kind {
         SlotKind::Text | SlotKind::Result(_) | SlotKind::Arguments(_) | SlotKind::Input(_) | SlotKind::Media => {}
-        SlotKind::Reasoning | SlotKind::Other => return None,
+        SlotKind::Reasoning | SlotKind::Given | SlotKind::Other => return None,
     }
     let start = item.span.start;
     let with = conversation.replacement(index, slot, &replacement.text);

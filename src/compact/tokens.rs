@@ -174,7 +174,7 @@ impl Tokens {
     pub fn count_slot(&self, conversation: &Conversation<'_>, i: usize, slot: &Slot) -> u64 {
         match slot.kind {
             SlotKind::Media => 0,
-            SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
+            SlotKind::Given | SlotKind::Other => (slot.span.len() as u64).div_ceil(4),
             _ => match conversation.text(i, slot) {
                 Some(text) => self.count_text(&text),
                 None => self.count_bytes(conversation.raw(i).get(slot.span.clone()).unwrap_or_default()),

@@ -13,8 +13,9 @@
 use std::sync::Arc;
 
 use super::compaction::Compactor;
+use super::offered::Offered;
 use super::origin::Incoming;
-use super::overlay::{Offered, Overlaid, frozen, row};
+use super::overlay::{Overlaid, frozen, row};
 use super::tenant::{Identity, Proof};
 use crate::store::{FoundOverlays, Overlay, OverlayKind};
 use crate::wire::rounds::Alias;

@@ -6,13 +6,23 @@
 //! Elsewhere the tools read no further than the request's own history: there the same history has the same secrets, and
 //! the answer itself, its calls and its text, says which of several applies. Where a request continues another by its id
 //! the history is only the same behind the same id.
+//!
+//! Who goes on by ids may later send the whole history (after a reconnect), in which no id says where an answer stood.
+//! What was hidden is therefore kept under a digest of [the history as its client knows it](Conversation::retold) as
+//! well, where the proxy has seen all of it. That takes a reading, so a mark under the first message says where it is
+//! worth one.
 
 use std::collections::HashSet;
 
-use super::identity::Names;
+use super::compaction::Compactor;
+use super::identity::{Names, Session};
+use super::offered::Offered;
+use super::overlay::{SHRINKS, row};
 use super::tenant::Identity;
 use crate::store::log::SessionId;
-use crate::store::{Overlay, OverlayKind, Store};
+use crate::store::{FoundOverlays, Overlay, OverlayKind, Store, Tenant};
+use crate::tools::definitions::Tool;
+use crate::wire::conversation::Role;
 use crate::wire::rounds::Aside;
 use crate::wire::splice::Edit;
 use crate::wire::{Conversation, Digest, chain};
@@ -22,6 +32,60 @@ pub struct Places {
     chain: Vec<Digest>,
     /// The same for its session alone; empty where the client names none.
     own: Vec<Digest>,
+    session: Session,
+    /// Under what it is marked that some of this history went by ids; `None`: it does so still.
+    mark: Option<Digest>,
+    /// The history as its client knows it, once read: items, and up to which digest.
+    retold: Vec<(usize, Digest)>,
+}
+
+/// Where what was hidden is to be found again once all of the history is sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Retold {
+    mark: Digest,
+    place: Digest,
+    least: usize,
+}
+
+impl Retold {
+    /// In a history that goes on by ids, which reads as `whole`: behind its last item.
+    pub fn of(session: &Session, whole: &Conversation<'_>) -> Option<Self> {
+        let root = whole.items.first()?.chain;
+        let (_, last) = *whole.retold(Tool::is_called).last()?;
+        // What the client says itself it sends again as it was.
+        let own = whole.items.iter().filter(|item| item.facts.role == Role::User);
+        let least = own.map(|item| item.span.len()).sum::<usize>() / SHRINKS;
+        Some(Self { mark: mark(&root), place: of_retold(session, &last), least })
+    }
+
+    /// The rows of an answer there.
+    pub fn rows(self, aside: &Aside, offered: &Offered) -> impl Iterator<Item = Overlay> {
+        let Self { mark, place, least } = self;
+        let offer = |digest: Digest| row(OverlayKind::Offer, digest, offered, least);
+        [row(OverlayKind::Aside, place, aside, least), offer(place), offer(mark)].into_iter().flatten()
+    }
+}
+
+impl Compactor {
+    /// What was added to a request's history before, as far as the store can say it.
+    pub(super) async fn added(
+        &self,
+        tenant: &Tenant,
+        places: &mut Places,
+        conversation: &Conversation<'_>,
+    ) -> FoundOverlays {
+        let mut found = self.store.overlays(tenant, &places.all()).await;
+        let is_mark = |row: &Overlay| Some(row.digest) == places.mark;
+        if found.rows.iter().any(is_mark) {
+            found.rows.retain(|row| !is_mark(row));
+            places.retell(conversation);
+            let digests: Vec<Digest> = places.retold.iter().map(|(_, digest)| *digest).collect();
+            let more = self.store.overlays(tenant, &digests).await;
+            found.rows.extend(more.rows);
+            found.incomplete |= more.incomplete;
+        }
+        found
+    }
 }
 
 impl Places {
@@ -29,7 +93,9 @@ impl Places {
         let chain: Vec<Digest> = conversation.chain().copied().collect();
         let root = chain.first().copied().unwrap_or_default();
         let session = names.with_body(conversation).session(store, &identity.tenant, &root);
-        let chain: Vec<Digest> = match chain::previous(conversation) {
+        let previous = chain::previous(conversation);
+        let mark = previous.is_none().then(|| mark(&root));
+        let chain: Vec<Digest> = match previous {
             Some(id) => chain.iter().map(|digest| behind(&id, digest)).collect(),
             None => chain,
         };
@@ -37,12 +103,17 @@ impl Places {
             true => chain.iter().map(|digest| of_session(&session.id, digest)).collect(),
             false => Vec::new(),
         };
-        Self { chain, own }
+        Self { chain, own, session, mark, retold: Vec::new() }
     }
 
-    /// All digests under which there may be something of this history.
-    pub fn all(&self) -> Vec<Digest> {
-        [&*self.own, &*self.chain].concat()
+    /// All digests under which there may be something of this history, without those of one that was retold.
+    fn all(&self) -> Vec<Digest> {
+        [&*self.own, &*self.chain, self.mark.as_slice()].concat()
+    }
+
+    fn retell(&mut self, conversation: &Conversation<'_>) {
+        let retold = conversation.retold(Tool::is_called).into_iter();
+        self.retold = retold.map(|(at, digest)| (at, of_retold(&self.session, &digest))).collect();
     }
 
     /// Where what is hidden of the answer to this request will be kept.
@@ -53,7 +124,8 @@ impl Places {
     /// The item behind which the answer stood.
     fn tip(&self, row: &Overlay) -> Option<usize> {
         let at = |digests: &[Digest]| digests.iter().position(|digest| *digest == row.digest);
-        at(&self.own).or_else(|| at(&self.chain))
+        let retold = || self.retold.iter().find(|(_, digest)| *digest == row.digest).map(|(at, _)| *at);
+        at(&self.own).or_else(|| at(&self.chain)).or_else(retold)
     }
 
     /// The edits that put back what the client never saw of the answers in this history, and the rows that they are of.
@@ -83,4 +155,13 @@ fn of_session(session: &SessionId, digest: &Digest) -> Digest {
     let mut hasher = blake3::Hasher::new_derive_key("compactproxy aside of a session");
     hasher.update(&session.0).update(digest);
     *hasher.finalize().as_bytes()
+}
+
+fn of_retold(session: &Session, digest: &Digest) -> Digest {
+    let digest = blake3::derive_key("compactproxy aside of a history that is retold", digest);
+    if session.named { of_session(&session.id, &digest) } else { digest }
+}
+
+fn mark(root: &Digest) -> Digest {
+    blake3::derive_key("compactproxy history some of which went by ids", root)
 }

@@ -34,6 +34,7 @@ pub mod look;
 pub mod mcp;
 pub mod memory;
 pub mod observe;
+mod offered;
 pub mod origin;
 pub mod outcome;
 pub mod overlay;

@@ -8,76 +8,31 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::aliases::Continued;
 use super::asides::{Places, behind};
 use super::budget::Permit;
 use super::compaction::Compactor;
 use super::identity::Names;
+use super::offered::{Offered, OfferedTool};
 use super::origin::{Incoming, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
 use crate::compact::binding::{is_signed, leaves_none};
 use crate::compact::client_compaction;
-use crate::compact::exclusions::OWN_PREFIX;
 use crate::compact::plan::Proposal;
 use crate::config::{Inject, Strategies, Subject};
 use crate::store::{Batch, FoundOverlays, Health, Overlay, OverlayKind, Tenant};
 use crate::tools::definitions::Tool;
-use crate::wire::rounds::Offer;
+use crate::wire::rounds::NAMESPACE;
 use crate::wire::splice::{Edit, splice, total_len};
 use crate::wire::{Conversation, Digest, Errand, hosted};
 
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
-/// Tools as they are offered in a conversation: frozen when the first request had them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offered {
-    pub tools: Vec<OfferedTool>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OfferedTool {
-    /// The tool's own name; the offer may have another.
-    pub tool: String,
-    pub offer: Offer,
-}
-
-impl Offered {
-    fn of(tools: impl Iterator<Item = Tool>, declared: &[String]) -> Option<Self> {
-        let tools = tools.map(|tool| {
-            let prefixed = format!("{OWN_PREFIX}{}", tool.name());
-            let name = [tool.name(), &prefixed].into_iter().find(|name| !declared.iter().any(|other| other == name))?;
-            Some(OfferedTool { tool: tool.name().to_owned(), offer: tool.offer(name) })
-        });
-        Some(Self { tools: tools.collect::<Option<_>>()? })
-    }
-
-    /// The names that the model knows.
-    pub fn names(&self) -> Arc<[String]> {
-        self.tools.iter().map(|tool| tool.offer.name.clone()).collect()
-    }
-
-    /// The tool's own name.
-    pub fn tool(&self, name: &str) -> Option<&str> {
-        self.tools.iter().find(|tool| tool.offer.name == name).map(|tool| tool.tool.as_str())
-    }
-
-    /// The name under which removed texts are read.
-    pub(super) fn reader(&self) -> Option<Arc<str>> {
-        let reader = self.tools.iter().find(|tool| tool.tool == Tool::ReadEvicted.name());
-        reader.map(|tool| tool.offer.name.as_str().into())
-    }
-
-    /// The edit that places them in a body.
-    pub fn edit(&self, conversation: &Conversation<'_>) -> Option<Edit> {
-        let offers: Vec<Offer> = self.tools.iter().map(|tool| tool.offer.clone()).collect();
-        conversation.offer(&offers)
-    }
-}
 
 /// What is in force of a request's conversation before it is planned.
 #[derive(Debug, Default)]
@@ -104,6 +59,8 @@ pub struct Overlaid {
     pub tree: Digest,
     /// The client has no tools of its own.
     pub alone: bool,
+    /// Tools of the client's that are named as if they were in [`NAMESPACE`].
+    pub spaced: Vec<String>,
     /// The client's own body, decoded, with its share of the buffer cap.
     pub client: Bytes,
     pub permit: Vec<Arc<Permit>>,
@@ -132,8 +89,8 @@ impl Compactor {
             return Some(overlaid);
         };
         let path = incoming.parts.uri.path();
-        let places = Places::of(&self.store, Names::of_headers(&incoming.parts.headers), identity, conversation);
-        let FoundOverlays { rows, incomplete } = self.store.overlays(&identity.tenant, &places.all()).await;
+        let mut places = Places::of(&self.store, Names::of_headers(&incoming.parts.headers), identity, conversation);
+        let FoundOverlays { rows, incomplete } = self.added(&identity.tenant, &mut places, conversation).await;
         let (client, least) = (incoming.body.clone(), incoming.body.len() / SHRINKS);
         let (tip, permit, alone) = (places.next()?, incoming.permit.clone(), !conversation.has_tools());
         let mut overlaid = Overlaid { tip, tree, alone, client, permit, least, incomplete, ..Overlaid::default() };
@@ -146,6 +103,7 @@ impl Compactor {
         let turn = turn && !hosted::is_framed(path) && !self.takes_no_tools(incoming, identity, conversation);
         if let Some(mut offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
             offers.frozen = frozen(&rows);
+            overlaid.spaced.extend(offers.declared.iter().filter(|name| name.starts_with(NAMESPACE)).cloned());
             if let Some(continued) = &continued {
                 offers.behind(continued, &overlaid);
             }

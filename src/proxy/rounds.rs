@@ -17,7 +17,7 @@ use http::{HeaderMap, Response, Version};
 use tokio::sync::mpsc;
 
 use self::call::Call;
-pub(super) use self::draft::Draft;
+pub(super) use self::draft::{Draft, told};
 use self::head::without_body_headers;
 use super::budget::Permit;
 use super::chains::Recorder;

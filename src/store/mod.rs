@@ -11,6 +11,7 @@ mod commit;
 mod door;
 mod files;
 mod flushes;
+mod held;
 mod late;
 mod learned;
 mod limits;

@@ -240,9 +240,9 @@ fn whole(value: &Value) -> Option<u64> {
     }
 }
 
-/// What the model wrote, bounded.
+/// What the model wrote, bounded: no id of a removed text fits in.
 fn quoted(text: &str) -> String {
-    const MOST: usize = 40;
+    const MOST: usize = 31;
     let short: String = text.chars().take(MOST).collect();
     format!("{short:?}")
 }

@@ -148,9 +148,14 @@ fn part(text: &str, asked: &arguments::Reading, page_chars: usize) -> Result<Str
     matches(text, &pattern, asked.start, bounds).map(|found| found.text()).map_err(no_place)
 }
 
+/// What is wrong with a pattern, without the pattern: it may hold anything.
 fn no_pattern(error: &QueryError) -> String {
+    let why = match error {
+        QueryError::Pattern(said) => said.rsplit("error: ").next().unwrap_or_default().trim().to_owned(),
+        other => other.to_string(),
+    };
     format!(
-        "{error}. A pattern is a regular expression without look-around and back-references, such as error|warn(ing)?."
+        "pattern: {why}. A pattern is a regular expression without look-around and back-references, such as error|warn(ing)?."
     )
 }
 

@@ -107,7 +107,7 @@ impl Toolbox {
                     .to_owned(),
             );
         };
-        let unknown = || format!("there is no session {session} that you may read; session_list names those.");
+        let unknown = || NO_SESSION.to_owned();
         let Some((tenant, scope)) = self.caller.home.zip(view.of_agent(agent)) else { return Err(unknown()) };
         self.admitted()?;
         // Without a branch's name a page from another branch than the last one could follow.
@@ -194,6 +194,9 @@ impl Toolbox {
         self.reading.admit(self.caller.who).map_err(|why| format!("{why}."))
     }
 }
+
+/// Without the id: what was asked for is not to look like one that was shown.
+const NO_SESSION: &str = "there is no session of this id that you may read; session_list names those.";
 
 fn said(error: ReadError) -> String {
     format!("{error}.")

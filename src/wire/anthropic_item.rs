@@ -143,7 +143,7 @@ impl Reading<'_> {
                 let id = text_of(self.raw, &members, "id")?.unwrap_or_default();
                 let name = text_of(self.raw, &members, "name")?.unwrap_or_default();
                 self.served.0.push(Call { id, name });
-                self.slot(span, SlotKind::Other);
+                self.slot(span, SlotKind::Given);
             }
             form if form.ends_with("_tool_result") => {
                 self.served.1.extend(text_of(self.raw, &members, "tool_use_id")?);
@@ -255,6 +255,7 @@ impl Reading<'_> {
             match (key.as_ref(), kind(self.raw, span)) {
                 ("id" | "type" | "name" | "cache_control", _) | (_, b'n') => {}
                 ("input", b'{') => self.slot(span, SlotKind::Arguments(index)),
+                ("input", _) => self.slot(span, SlotKind::Given),
                 _ => self.slot(span, SlotKind::Other),
             }
         }

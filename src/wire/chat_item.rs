@@ -176,6 +176,7 @@ impl Reading<'_> {
                 }
                 ("function", "arguments", b'"') => self.slot(&span, SlotKind::Arguments(index)),
                 ("custom", "input", b'"') => self.slot(&span, SlotKind::Input(index)),
+                (_, "arguments" | "input", _) => self.slot(&span, SlotKind::Given),
                 _ => self.slot(&span, SlotKind::Other),
             }
         }

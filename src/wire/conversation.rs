@@ -195,6 +195,8 @@ pub enum SlotKind {
     Arguments(usize),
     /// A custom tool's free-text input, a JSON string. Index into [`Facts::calls`].
     Input(usize),
+    /// What else a call is given: counted by bytes, never changed.
+    Given,
     /// A picture or file, as JSON: it costs what [`Facts::media`] says, and may give way to a text block.
     Media,
     /// Anything else that costs tokens (unknown members, names): counted by bytes, never changed.
@@ -232,6 +234,19 @@ impl Conversation<'_> {
             Some(b'{') => std::str::from_utf8(raw).ok().map(str::to_owned),
             _ => unescaped(raw).or_else(|| unescaped_spelt(raw)),
         }
+    }
+
+    /// Byte ranges of what calls are given, in ascending order: words of the model's own, at whatever depth.
+    pub fn given(&self) -> Vec<Range<usize>> {
+        let is_given = |kind| matches!(kind, SlotKind::Arguments(_) | SlotKind::Input(_) | SlotKind::Given);
+        let of = |item: &Item| {
+            let start = item.span.start;
+            let slots = item.facts.slots.iter().filter(|slot| is_given(slot.kind));
+            slots.map(|slot| start + slot.span.start..start + slot.span.end).collect::<Vec<_>>()
+        };
+        let mut given: Vec<Range<usize>> = self.items.iter().flat_map(of).collect();
+        given.sort_unstable_by_key(|span| span.start);
+        given
     }
 
     /// Names of the tools to which the answer to a search in item `i` refers (A21); none outside Messages.

@@ -58,7 +58,7 @@ fn text(raw: &[u8], facts: &Facts) -> (String, Vec<(Range<usize>, Source)>) {
                 lines.extend(decoded(raw).map(|given| (Source::Call(call), format!("{name}({given})"))));
                 called.get_mut(call).into_iter().for_each(|called| *called = true);
             }
-            SlotKind::Media | SlotKind::Other => {}
+            SlotKind::Given | SlotKind::Media | SlotKind::Other => {}
         }
     }
     let bare = facts.calls.iter().zip(called).enumerate().filter(|(_, (_, called))| !called);

@@ -259,6 +259,10 @@ impl Reading<'_> {
             (Kind::Output, "output", b'[') => self.parts(span, SlotKind::Result(0))?,
             (Kind::Output, "output", b'{') => self.part(span, SlotKind::Result(0))?,
             (Kind::Alone, "result", b'"') if self.form.name == "image_generation_call" => self.picture(span),
+            (Kind::Alone, "result" | "results" | "outputs", _) => self.slot(span, SlotKind::Other),
+            (Kind::Call | Kind::Alone, ..) | (Kind::Answered | Kind::Unknown, "arguments" | "input", _) => {
+                self.slot(span, SlotKind::Given);
+            }
             _ => self.slot(span, SlotKind::Other),
         }
         Ok(())
@@ -272,7 +276,7 @@ impl Reading<'_> {
             ("custom_tool_call", "input", b'"') => SlotKind::Input(0),
             ("local_shell_call" | "shell_call" | "computer_call", "action", b'{') => SlotKind::Arguments(0),
             ("apply_patch_call", "operation", b'{') => SlotKind::Arguments(0),
-            _ => SlotKind::Other,
+            _ => SlotKind::Given,
         };
         self.slot(span, kind);
     }

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
 pub use self::look::{Look, Looks};
 use self::object::Object;
-pub use self::own::Own;
-use super::conversation::{Conversation, Dialect};
+pub use self::own::{NAMESPACE, Own, offered_name};
+use super::conversation::{Conversation, Dialect, Digest};
 use super::scan::string;
 use super::splice::Edit;
 
@@ -234,6 +234,16 @@ impl Conversation<'_> {
             Dialect::Chat => chat::put_back(self, tip, aside),
             Dialect::Messages => messages::put_back(self, tip, aside),
             Dialect::Responses => responses::put_back(self, tip, aside),
+        }
+    }
+
+    /// Digests of the history as its client knows it, at each item that is the client's own: the same whether the client
+    /// sends it or its provider holds it, whose answers have ids, and calls of tools (`is_own`) that the client never
+    /// saw. None but in Responses.
+    pub fn retold(&self, is_own: fn(&str) -> bool) -> Vec<(usize, Digest)> {
+        match self.dialect {
+            Dialect::Chat | Dialect::Messages => Vec::new(),
+            Dialect::Responses => responses::retold(self, is_own),
         }
     }
 }

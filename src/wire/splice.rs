@@ -42,6 +42,13 @@ pub fn splice(body: &Bytes, edits: Vec<Edit>) -> Result<Vec<Bytes>, SpliceError>
     Ok(pieces)
 }
 
+/// Which bytes of `body` a piece is; `None`: it came in their place.
+pub fn place(body: &[u8], piece: &[u8]) -> Option<Range<usize>> {
+    let start = piece.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    let end = start.checked_add(piece.len())?;
+    (end <= body.len()).then_some(start..end)
+}
+
 /// Bytes of all pieces together.
 pub fn total_len(pieces: &[Bytes]) -> usize {
     pieces.iter().map(Bytes::len).sum()
@@ -64,7 +71,8 @@ mod tests {
         let pieces = splice(&body, edits).unwrap();
         assert_eq!(pieces, [&b"a"[..], b"b", b"c", b"123", b"6789", b"z"]);
         assert_eq!(total_len(&pieces), 11);
-        assert_eq!(pieces[3].as_ptr(), body[1..].as_ptr());
+        let places: Vec<_> = pieces.iter().map(|piece| place(&body, piece)).collect();
+        assert_eq!(places, [None, None, None, Some(1..4), Some(6..10), None], "nothing is copied");
         assert_eq!(splice(&body, Vec::new()).unwrap(), [body]);
     }
 

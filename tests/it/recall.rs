@@ -8,6 +8,8 @@ mod bound;
 mod bounds;
 mod by_id;
 mod by_id_ends;
+mod by_id_keys;
+mod by_id_whole;
 mod choices;
 mod codings;
 mod continued;

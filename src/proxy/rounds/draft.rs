@@ -6,9 +6,11 @@ use bytes::Bytes;
 
 use super::super::Shard;
 use super::super::aliases::{alias_row, offer_row};
+use super::super::asides::Retold;
 use super::super::identity::Names;
+use super::super::offered::Offered;
 use super::super::origin::Tools;
-use super::super::overlay::{Offered, row};
+use super::super::overlay::row;
 use super::super::reading::{Reading, Who};
 use super::super::work::Work;
 use super::enabled;
@@ -41,6 +43,8 @@ pub(in super::super) struct Draft {
     /// Whose conversation it is, where the answer follows, and how long the body is at least.
     pub(in super::super) owner: (Tenant, Digest),
     place: (Digest, usize),
+    /// The same in a history that its provider holds, should its client send all of it.
+    retold: Option<Retold>,
     pub(in super::super) answer: Answer,
     results: Vec<Vec<OwnResult>>,
     /// What was hidden is no part of what the client has.
@@ -55,11 +59,11 @@ impl Draft {
         let (offered, overlaid) = (work.offered()?, work.overlaid.as_ref()?);
         let settings = work.origin.strategies.tools.as_ref()?;
         let reading = shard.proxy.reading.as_ref()?;
-        let (caller, enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
+        let ((caller, retold), enabled) = (caller(work, reading)?, enabled(&work.origin.strategies));
         let toolbox = Toolbox::new(Arc::clone(reading), caller, enabled, settings.page_chars);
         let own = match overlaid.alone {
             true => Own::alone(offered.names()),
-            false => offered.names().into(),
+            false => Own::beside(offered.names(), &overlaid.spaced),
         };
         if let Some(compactor) = &shard.proxy.compactor {
             compactor.told_of_tools(&work.origin, ToolUse::Taken);
@@ -74,6 +78,7 @@ impl Draft {
             most_rounds: settings.max_rounds,
             owner: (work.origin.tenant, work.origin.root),
             place: (overlaid.tip, overlaid.least),
+            retold,
             answer: Answer::with(work.origin.dialect, form, own),
             results: Vec::new(),
             forgotten: false,
@@ -157,6 +162,8 @@ impl Draft {
         let Some(compactor) = &self.shard.proxy.compactor else { return };
         let (digest, least) = self.place;
         let aside = self.answer.aside(&self.results).filter(|_| !self.forgotten);
+        let retold = self.retold.zip(aside.as_ref()).map(|(retold, aside)| retold.rows(aside, &self.offered));
+        let retold: Vec<Overlay> = retold.into_iter().flatten().collect();
         let aside = aside.and_then(|aside| row(OverlayKind::Aside, digest, &aside, least));
         let alias = self.alias(Reach::Store);
         let shown = alias.as_ref().and_then(|(shown, _)| offer_row(shown, &self.offered));
@@ -164,7 +171,7 @@ impl Draft {
         if rows.is_empty() {
             return self.keep_offer().await;
         }
-        rows.extend(shown.into_iter().chain(self.offer()));
+        rows.extend(shown.into_iter().chain(self.offer()).chain(retold));
         compactor.keep_hidden(self.owner, rows).await;
     }
 
@@ -184,30 +191,35 @@ impl Draft {
     }
 }
 
-/// Who calls: this conversation, as far as it may see (L7).
-fn caller(work: &Work, reading: &Reading) -> Option<Caller> {
+/// Who calls: this conversation, as far as it may see (L7). Where its provider holds a part of it that was seen, also
+/// where it goes on as its client knows it.
+fn caller(work: &Work, reading: &Reading) -> Option<(Caller, Option<Retold>)> {
     let origin = &work.origin;
     let sent = origin.read().ok()?;
-    // It is the conversation that it continues, as the log has it.
-    let whole = unabridged(work, &sent);
+    let body = unabridged(work, &sent);
     let memo = &origin.shard.proxy.compactor.as_ref()?.memo;
-    let whole = whole.as_ref().and_then(|whole| wire::read(origin.dialect, whole, memo, origin.tenant.0).ok());
-    let conversation = whole.unwrap_or(sent);
-    let root = conversation.items.first()?.chain;
-    let names = Names::of_headers(&origin.headers).with_body(&conversation);
-    let session = names.session(&reading.store, &origin.tenant, &root);
+    let whole = body.as_ref().and_then(|whole| wire::read(origin.dialect, whole, memo, origin.tenant.0).ok());
+    let named = |conversation: &Conversation<'_>| {
+        let names = Names::of_headers(&origin.headers).with_body(conversation);
+        let root = conversation.items.first()?.chain;
+        Some(names.session(&reading.store, &origin.tenant, &root))
+    };
+    let retold = whole.as_ref().and_then(|whole| Retold::of(&named(whole)?, whole));
+    // It is the conversation that it continues, as the log has it.
+    let conversation = whole.filter(|_| origin.strategies.log).unwrap_or(sent);
+    let session = named(&conversation)?;
     let chain: Vec<Digest> = conversation.chain().copied().collect();
     let scope = origin.strategies.tools.as_ref()?.scope;
-    let view = View::of(scope, &names.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
+    let view = View::of(scope, &session.agent, Some(session.id), Some(&*chain).filter(|_| !session.named));
     let view = view.map(|view| view.along(&chain));
     let (tenants, home, who) = (vec![origin.tenant], Some(origin.tenant), Who::Seen(origin.tenant));
-    Some(Caller { tenants, home, who, agent: names.agent, view })
+    Some((Caller { tenants, home, who, agent: session.agent, view }, retold))
 }
 
-/// A request with the history that its provider holds, where there is a log and all of it was seen.
+/// A request with the history that its provider holds, where all of it was seen.
 fn unabridged(work: &Work, sent: &Conversation<'_>) -> Option<Bytes> {
     let origin = &work.origin;
-    let previous = chain::previous(sent).filter(|_| origin.strategies.log)?;
+    let previous = chain::previous(sent)?;
     let chains = &origin.shard.proxy.compactor.as_ref()?.chains;
     chain::unabridged(sent, &chains.history(origin.tenant, &previous)?)
 }
@@ -223,7 +235,13 @@ pub(super) fn shown(work: &Work) -> Shown {
     if scope != Some(ToolScope::Session) || !origin.read().is_ok_and(in_sight) {
         return Shown::Any;
     }
-    let mut shown = Shown::default();
-    work.pieces.iter().flatten().for_each(|piece| shown.see(piece));
-    shown
+    told(work)
+}
+
+/// The removed texts of which a request itself tells the model.
+pub(in super::super) fn told(work: &Work) -> Shown {
+    let origin = &work.origin;
+    let whole = [origin.body.clone()];
+    let pieces = work.pieces.as_deref().unwrap_or(&whole);
+    origin.read().map_or(Shown::Any, |conversation| Shown::of(&conversation, pieces))
 }

@@ -10,15 +10,17 @@ use super::super::foresight;
 use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
+use super::super::origin::Tools;
 use super::super::outcome::Outcome;
 use super::super::second::Attempt;
 use super::super::work::Work;
 use super::ends::Ends;
 use super::lane::Lane;
 use super::rounds::Rounds;
-use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Seen, Sent, Step, Turn, begins_last};
+use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Refused, Remedy, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
+use crate::wire::refusal;
 
 impl Lane {
     /// Takes the step that an event asks for: what it says, and whether it is the last one of its answer.
@@ -34,15 +36,19 @@ impl Lane {
                 if sent.attempt == Attempt::Shorter {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
-                let held = self.held(&mut sent);
-                let work = self.failed(ends, *sent, (held, status_of(text)));
+                let refusal = self.refused(&mut sent, text);
+                let work = self.failed(ends, *sent, (refusal, status_of(text)));
                 foresight::told(work, text);
             }
-            Step::Mend(verdict) => self.mend(ends, *sent, verdict),
+            Step::Mend(verdict) => {
+                let refusal = self.refused(&mut sent, text);
+                self.mend(ends, *sent, (refusal, verdict));
+            }
+            Step::Original if is_of_tools(&sent, text) => self.without_tools(ends, *sent, text),
             Step::Original => {
                 let upstream = &*sent.work.origin.upstream;
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
-                let refusal = self.held(&mut sent);
+                let refusal = self.refused(&mut sent, text);
                 sent.work.send_original();
                 let Sent { raw, work, reached, rounds, .. } = *sent;
                 let sent = Sent::new(raw, work, Attempt::Original, refusal);
@@ -64,6 +70,7 @@ impl Lane {
         match sent.attempt {
             Attempt::First => {}
             Attempt::Shorter => ends.shard.proxy.metrics.recovery_ended("recovered"),
+            Attempt::Original if sent.remedy == Some(Remedy::WithoutTools) => ends.takes_no_tools(&sent.work),
             Attempt::Original => {
                 ends.shard.proxy.metrics.failed_open(FailOpen::Refused);
                 ends.refused(&sent.work);
@@ -84,6 +91,8 @@ impl Lane {
         };
         match rounds {
             Ok(rounds) => self.begin_telling(ends, rounds, events),
+            // What may be in it could not be hidden.
+            Err(_) if sent.work.offered().is_some() => ends.stuck = true,
             Err(watch) => {
                 events.into_iter().for_each(|(raw, _)| ends.send_client(raw));
                 self.turn = Turn::Answering(Answering::one(watch));
@@ -92,7 +101,7 @@ impl Lane {
     }
 
     /// An error goes to the client, unless it is that of a further request of the proxy's. Gives the request back.
-    fn failed(&mut self, ends: &mut Ends, mut sent: Sent, (refusal, status): (Vec<Bytes>, Option<u16>)) -> Box<Work> {
+    fn failed(&mut self, ends: &mut Ends, mut sent: Sent, (refusal, status): (Refused, Option<u16>)) -> Box<Work> {
         if let (Some(compactor), Some(status)) = (&ends.shard.proxy.compactor, status) {
             let origin = &sent.work.origin;
             let now = std::time::Instant::now();
@@ -100,12 +109,15 @@ impl Lane {
         }
         match sent.rounds.take() {
             Some(rounds) => self.give_way(ends, rounds, (refusal, status)),
-            None => {
-                self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
-                ends.send_client(refusal);
-            }
+            None => self.show(ends, refusal.frames, status),
         }
         sent.work
+    }
+
+    /// Shows the refusal with which a request has ended.
+    pub(super) fn show(&mut self, ends: &mut Ends, refusal: Vec<Bytes>, status: Option<u16>) {
+        self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+        ends.send_client(refusal);
     }
 
     /// Closes the account of the request that was out.
@@ -122,7 +134,7 @@ impl Lane {
         let Turn::Looking(Looking { raw, behind, reached, .. }) = turn else { return };
         match work {
             Some(work) => {
-                let sent = Sent::new(raw, work, Attempt::First, Vec::new());
+                let sent = Sent::new(raw, work, Attempt::First, Refused::default());
                 self.send(ends, sent.of(reached, None));
             }
             None => {
@@ -141,8 +153,8 @@ impl Lane {
     }
 
     /// Begins to make a shorter body.
-    fn mend(&mut self, ends: &Ends, mut sent: Sent, verdict: Verdict) {
-        let (shard, refusal) = (Arc::clone(&ends.shard), self.held(&mut sent));
+    fn mend(&mut self, ends: &Ends, sent: Sent, (refusal, verdict): (Refused, Verdict)) {
+        let shard = Arc::clone(&ends.shard);
         let Sent { raw, mut work, reached, rounds, .. } = sent;
         // Only what recovery itself activates is given up should that be refused too.
         work.activated = None;
@@ -150,30 +162,53 @@ impl Lane {
             let compactor = shard.proxy.compactor.as_ref()?;
             compactor.recover(&mut work, verdict).await.then_some(work)
         });
-        self.turn = Turn::Mending { raw, refusal, reached, rounds, mending: AbortOnDropHandle::new(mending) };
+        let (remedy, mending) = (Remedy::Shorter, AbortOnDropHandle::new(mending));
+        self.turn = Turn::Mending { remedy, raw, refusal, reached, rounds, mending };
+    }
+
+    /// Begins to make the same body without the proxy's tools.
+    fn without_tools(&mut self, ends: &Ends, mut sent: Sent, text: &[u8]) {
+        let (asker, refusal) = (ends.asker(), self.refused(&mut sent, text));
+        let Sent { raw, mut work, reached, rounds, .. } = sent;
+        let of_look = reached.clone();
+        let mending = tokio::spawn(async move {
+            let overlaid = work.overlaid.as_ref()?;
+            let asked = (overlaid.client.clone(), overlaid.permit.clone());
+            let Some(mut again) = asker.look(asked, (Tools::Without, of_look)).await else {
+                work.send_original();
+                return Some(work);
+            };
+            if again.pieces.is_some() {
+                (again.actions, again.tokens, again.activated) = (work.actions, work.tokens, work.activated);
+            }
+            Some(again)
+        });
+        let (remedy, mending) = (Remedy::WithoutTools, AbortOnDropHandle::new(mending));
+        self.turn = Turn::Mending { remedy, raw, refusal, reached, rounds, mending };
     }
 
     pub(super) fn mended(&mut self, ends: &mut Ends, mended: Mended) {
         let turn = std::mem::replace(&mut self.turn, Turn::Passing);
-        let Turn::Mending { raw, refusal, reached, rounds, .. } = turn else { return };
+        let Turn::Mending { remedy, raw, refusal, reached, rounds, .. } = turn else { return };
         let cancelled = rounds.as_ref().is_some_and(|rounds| rounds.closed);
         if let Some(work) = mended.filter(|_| !cancelled) {
-            let sent = Sent::new(raw, work, Attempt::Shorter, refusal);
+            let attempt = if remedy == Remedy::Shorter { Attempt::Shorter } else { Attempt::Original };
+            let mut sent = Sent::new(raw, work, attempt, refusal);
+            sent.remedy = Some(remedy);
             return self.send(ends, sent.of(reached, rounds));
         }
-        ends.shard.proxy.metrics.recovery_ended("hopeless");
+        if remedy == Remedy::Shorter {
+            ends.shard.proxy.metrics.recovery_ended("hopeless");
+        }
         self.unmended(ends, rounds, refusal);
     }
 
     /// Nothing shorter is sent in place of what was refused.
-    fn unmended(&mut self, ends: &mut Ends, rounds: Option<Box<Rounds>>, refusal: Vec<Bytes>) {
-        let status = StatusCode::BAD_REQUEST.as_u16();
+    fn unmended(&mut self, ends: &mut Ends, rounds: Option<Box<Rounds>>, refusal: Refused) {
+        let status = Some(StatusCode::BAD_REQUEST.as_u16());
         match rounds {
-            Some(rounds) => self.give_way(ends, rounds, (refusal, Some(status))),
-            None => {
-                self.close(status);
-                ends.send_client(refusal);
-            }
+            Some(rounds) => self.give_way(ends, rounds, (refusal, status)),
+            None => self.show(ends, refusal.frames, status),
         }
     }
 
@@ -214,23 +249,28 @@ impl Lane {
         match std::mem::replace(&mut self.turn, Turn::Passing) {
             Turn::Holding(mut sent) if sent.rounds.is_none() => match sent.attempt {
                 Attempt::First => ends.send_client(self.held(&mut sent)),
-                Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal),
+                Attempt::Shorter | Attempt::Original => ends.send_client(sent.refusal.frames),
             },
-            Turn::Mending { refusal, rounds: None, .. } => ends.send_client(refusal),
+            Turn::Mending { refusal, rounds: None, .. } => ends.send_client(refusal.frames),
             turn @ Turn::Looking(_) => self.turn = turn,
             turn => self.break_off_telling(ends, turn),
         }
     }
 
+    /// Holds nothing back any longer, and nothing waits.
+    pub(super) fn stop_waiting(&mut self, ends: &mut Ends) {
+        self.let_pass(ends);
+        self.go_no_further();
+        self.overlap(ends);
+    }
+
     /// It cannot be told any longer when the answer that is out ends: the next end that is read will do, and nothing waits
     /// for it.
     pub(super) fn lost(&mut self, ends: &mut Ends) {
-        self.let_pass(ends);
-        self.go_no_further();
+        self.stop_waiting(ends);
         if let Turn::Answering(answering) = &mut self.turn {
             answering.unread = true;
         }
-        self.overlap(ends);
     }
 
     /// Shows an answer's event to its observer.
@@ -272,4 +312,9 @@ impl Lane {
             self.close(StatusCode::OK.as_u16());
         }
     }
+}
+
+/// Whether a request is refused for the proxy's tools, of which nothing else is known yet.
+fn is_of_tools(sent: &Sent, text: &[u8]) -> bool {
+    sent.rounds.is_none() && sent.work.offered().is_some() && refusal::refuses_tools(text)
 }

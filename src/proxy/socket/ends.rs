@@ -11,9 +11,12 @@ use hyper_util::rt::TokioIo;
 
 use super::super::Shard;
 use super::super::aliases::Reached;
+use super::super::budget::{Budget, Permit};
 use super::super::work::Work;
 use super::side::Side;
 use super::turn::Sent;
+use crate::store::ToolUse;
+use crate::telemetry::metrics::FailOpen;
 use crate::wire::frames::{Piece, text_frame};
 
 /// Answers of one connection that are remembered: providers remember the last one of a lane.
@@ -35,20 +38,30 @@ pub struct Ends {
 }
 
 /// What is known of the last answers of a connection, by the id that the client knows.
-#[derive(Default)]
-pub struct Answers(VecDeque<(String, Reached)>);
+pub struct Answers {
+    known: VecDeque<(String, Reached)>,
+    /// What they have of the buffer cap. They cannot be let go: without what waits there its client cannot go on.
+    share: Permit,
+}
 
 impl Answers {
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        Self { known: VecDeque::new(), share: Permit::empty(budget) }
+    }
+
     pub fn note(&mut self, id: String, reached: Reached) {
-        self.0.retain(|(other, _)| *other != id);
-        if self.0.len() >= MOST_ANSWERS {
-            self.0.pop_front();
+        self.known.retain(|(other, _)| *other != id);
+        if self.known.len() >= MOST_ANSWERS {
+            self.known.pop_front();
         }
-        self.0.push_back((id, reached));
+        self.known.push_back((id, reached));
+        let results =
+            self.known.iter().filter_map(|(_, reached)| reached.alias.as_ref()).map(|alias| alias.results.len());
+        self.share.insist(results.sum());
     }
 
     pub fn get(&self, id: &str) -> Option<Reached> {
-        self.0.iter().find(|(other, _)| other == id).map(|(_, reached)| reached.clone())
+        self.known.iter().find(|(other, _)| other == id).map(|(_, reached)| reached.clone())
     }
 }
 
@@ -96,6 +109,14 @@ impl Ends {
         }
     }
 
+    /// The provider refused a body for the proxy's tools, and took it without.
+    pub fn takes_no_tools(&self, work: &Work) {
+        self.shard.proxy.metrics.failed_open(FailOpen::Tools);
+        if let Some(compactor) = &self.shard.proxy.compactor {
+            compactor.told_of_tools(&work.origin, ToolUse::Refused);
+        }
+    }
+
     pub fn quarantine(&self, work: &Work) {
         if let Some(compactor) = &self.shard.proxy.compactor {
             compactor.quarantine(work);
@@ -107,4 +128,31 @@ impl Ends {
 pub fn mask() -> [u8; 4] {
     let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_le_bytes();
     [a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::offered::Offered;
+    use super::*;
+    use crate::wire::rounds::Alias;
+
+    #[test]
+    fn results_that_wait_for_a_client_count_as_long_as_they_are_kept() {
+        let budget = Budget::new(1 << 20);
+        let mut answers = Answers::new(&budget);
+        let reached = |bytes: usize| {
+            let alias = (bytes > 0).then(|| Alias { id: "resp".to_owned(), results: "r".repeat(bytes) });
+            Reached { alias, offered: Arc::new(Offered { tools: Vec::new() }) }
+        };
+        answers.note("a".to_owned(), reached(100_000));
+        answers.note("b".to_owned(), reached(0));
+        assert!((100_000..110_000).contains(&budget.used()));
+        // More than there is room for counts as well.
+        answers.note("c".to_owned(), reached(2 << 20));
+        assert!(budget.used() >= (2 << 20) + 100_000);
+        answers.note("c".to_owned(), reached(0));
+        assert!(budget.used() < 110_000 && answers.get("a").is_some());
+        (0..MOST_ANSWERS).for_each(|n| answers.note(n.to_string(), reached(0)));
+        assert_eq!((budget.used(), answers.get("a").is_some()), (0, false));
+    }
 }

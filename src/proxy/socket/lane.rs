@@ -9,12 +9,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::budget::Permit;
+use super::super::offered::Offered;
 use super::super::outcome::Record;
-use super::super::overlay::Offered;
 use super::super::second::Attempt;
 use super::ends::Ends;
 use super::rounds::without_tools;
-use super::turn::{Answering, Looking, Message, Named, Sent, Trail, Turn};
+use super::turn::{Answering, Looking, Message, Named, Refused, Sent, Trail, Turn};
 use crate::wire::Dialect;
 
 /// Lanes that are kept apart at once; requests on more of them pass as they are.
@@ -148,6 +148,11 @@ impl Lane {
         events.flat_map(shown).collect()
     }
 
+    /// The same, where that is how the request was refused: with what it says.
+    pub(super) fn refused(&self, sent: &mut Sent, text: &[u8]) -> Refused {
+        Refused { frames: self.held(sent), text: Bytes::copy_from_slice(text) }
+    }
+
     /// Takes in an event of this lane's: its frames, and what it says.
     pub fn on_event(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
         let behind = self.trail.is_behind(event);
@@ -170,9 +175,12 @@ impl Lane {
             // The end of the answer was told.
             _ if behind && self.trail.is_told() => {}
             // The client is to see it with the error before it, or not at all.
-            Turn::Holding(sent) if behind && sent.attempt != Attempt::First => sent.refusal.extend(raw),
-            // The error before it was not shown.
+            Turn::Holding(sent) if behind && sent.rounds.is_none() && sent.attempt != Attempt::First => {
+                sent.refusal.frames.extend(raw);
+            }
+            // The error before it was not shown, or was all that is to be.
             Turn::Holding(sent) if behind && sent.rounds.is_some() => {}
+            Turn::Mending { rounds: Some(_), .. } if behind => {}
             Turn::Telling(_) | Turn::Running(_) if behind => {}
             Turn::Passing | Turn::Looking(_) | Turn::Holding(_) | Turn::Answering(_) if behind => ends.send_client(raw),
             Turn::Holding(sent) => {
@@ -181,12 +189,12 @@ impl Lane {
             }
             // What follows the refusal belongs to it.
             Turn::Mending { refusal, .. } => {
-                refusal.extend(raw);
-                if bytes_of(refusal) > BEHIND_BYTES {
+                refusal.frames.extend(raw);
+                if bytes_of(&refusal.frames) > BEHIND_BYTES {
                     self.let_pass(ends);
                 }
             }
-            Turn::Telling(_) => self.tell(ends, raw, text),
+            Turn::Telling(_) => self.tell(ends, raw, (text, event)),
             // All of the answer has come: it may belong to one of those behind it, and then nothing is asked in between.
             Turn::Running(running) => {
                 running.stopped |= event.is_of_answer();
@@ -326,9 +334,7 @@ impl Lanes {
     /// Holds nothing back any longer: what is out is taken for answered, and nothing waits for it.
     pub fn let_pass(&mut self, ends: &mut Ends) {
         for lane in &mut self.lanes {
-            lane.let_pass(ends);
-            lane.go_no_further();
-            lane.overlap(ends);
+            lane.stop_waiting(ends);
         }
     }
 

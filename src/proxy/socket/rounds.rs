@@ -13,14 +13,13 @@ use super::super::budget::Permit;
 use super::super::chains::Beginning;
 use super::super::look::Looked;
 use super::super::observe::{Ending, Watch};
+use super::super::offered::Offered;
 use super::super::origin::{Incoming, Tools};
-use super::super::overlay::Offered;
-use super::super::rounds::Draft;
+use super::super::rounds::{Draft, told};
 use super::super::spliced::Tally;
 use super::super::work::Work;
 use super::ends::{Ends, mask};
-use super::turn::{Message, Turn};
-use crate::tools::shown::Shown;
+use super::turn::{Message, Refused, Turn};
 use crate::wire::Dialect;
 use crate::wire::frames::text_frame;
 use crate::wire::rounds::{Answer, Form, Reach, Round};
@@ -155,19 +154,14 @@ impl Rounds {
     /// The provider took another request: its answer follows.
     pub fn goes_on(&mut self, work: &Work, watch: Option<Box<Watch>>) {
         self.watch = watch;
-        let mut shown = Shown::default();
-        match &work.pieces {
-            Some(pieces) => pieces.iter().for_each(|piece| shown.see(piece)),
-            None => shown.see(&work.origin.body),
-        }
-        self.draft.show(shown);
+        self.draft.show(told(work));
         if !self.draft.forgotten {
             self.draft.answer.next_round();
         }
     }
 
     /// Takes in an event of an answer, and gives the frames that the client is to see of it.
-    pub fn tell(&mut self, raw: Vec<Bytes>, text: &[u8]) -> Vec<Bytes> {
+    pub fn tell(&mut self, raw: Vec<Bytes>, (text, message): (&[u8], &Message<'_>)) -> Vec<Bytes> {
         let event = event(text);
         if let Some(watch) = &mut self.watch {
             watch.see(&event);
@@ -182,7 +176,7 @@ impl Rounds {
             self.raw = Vec::new();
         }
         if self.known.is_none() {
-            self.known = Message::of(text).id().map(str::to_owned);
+            self.known = message.id().map(str::to_owned);
         }
         match &*pieces {
             [only] if *only == event => raw,
@@ -207,6 +201,15 @@ impl Rounds {
     pub fn finish(&mut self) -> Vec<Bytes> {
         let pieces = if self.lost { self.draft.answer.fail(LOST) } else { self.draft.answer.finish() };
         frames(&pieces)
+    }
+
+    /// What the client is to see of a refusal with which the answer ends: not the id of a response that it has never seen.
+    pub fn refused(&mut self, refusal: Refused) -> Vec<Bytes> {
+        let of_another = Message::of(&refusal.text).id().is_some_and(|id| self.known.as_deref() != Some(id));
+        match of_another && self.known.is_some() {
+            true => frames(&self.draft.answer.fail(&refusal.text)),
+            false => refusal.frames,
+        }
     }
 
     /// What is sure to belong to an answer that has broken off.

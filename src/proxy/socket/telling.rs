@@ -8,19 +8,19 @@ use super::super::second::Attempt;
 use super::ends::Ends;
 use super::lane::Lane;
 use super::rounds::{Ran, Rounds, Running, Task};
-use super::turn::{Answering, Message, Sent, Turn, cancelling};
+use super::turn::{Answering, Message, Refused, Sent, Turn, cancelling};
 use crate::wire::rounds::Ending;
 
 impl Lane {
     /// Takes in an event of an answer in which the model may call the proxy's tools.
-    pub(super) fn tell(&mut self, ends: &mut Ends, raw: Vec<Bytes>, text: &[u8]) {
+    pub(super) fn tell(&mut self, ends: &mut Ends, raw: Vec<Bytes>, (text, event): (&[u8], &Message<'_>)) {
         let Turn::Telling(rounds) = &mut self.turn else { return };
-        let frames = rounds.tell(raw, text);
+        let frames = rounds.tell(raw, (text, event));
         ends.send_client(frames);
         if rounds.draft.answer.is_stuck() {
             ends.stuck = true;
         }
-        if Message::of(text).is_last() {
+        if event.is_last() {
             rounds.call_ended(text);
             self.told(ends);
         }
@@ -52,7 +52,7 @@ impl Lane {
             Some((raw, work)) if !rounds.closed => {
                 // Nothing of an answer is among it.
                 running.kept.into_iter().for_each(|(raw, _)| ends.send_client(raw));
-                let sent = Sent::new(raw, work, Attempt::First, Vec::new());
+                let sent = Sent::new(raw, work, Attempt::First, Refused::default());
                 self.send(ends, sent.of(None, Some(rounds)));
             }
             // It is not asked, but the calls were answered: those are there in the next turn.
@@ -97,16 +97,17 @@ impl Lane {
     pub(super) fn give_way(
         &mut self,
         ends: &mut Ends,
-        rounds: Box<Rounds>,
-        (refusal, status): (Vec<Bytes>, Option<u16>),
+        mut rounds: Box<Rounds>,
+        (refusal, status): (Refused, Option<u16>),
     ) {
         rounds.draft.count("failed");
         // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
         if rounds.shown && !rounds.draft.forgotten {
             self.turn = Turn::Running(rounds.run(Task::Keep));
         } else if rounds.draft.forgotten || rounds.closed || status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16()) {
-            ends.send_client(refusal);
-            self.close(status.unwrap_or(StatusCode::BAD_REQUEST.as_u16()));
+            let refusal = rounds.refused(refusal);
+            self.show(ends, refusal, status);
+            self.trail.tell();
             if rounds.behind > 0 {
                 self.turn = Turn::Answering(Answering::several(rounds.behind));
             }
@@ -145,7 +146,7 @@ impl Lane {
         let cancel = rounds.cancel.take();
         self.turn = Turn::Telling(rounds);
         for (raw, text) in events {
-            self.tell(ends, raw, &text);
+            self.tell(ends, raw, (&text, &Message::of(&text)));
         }
         if let Some((raw, text)) = cancel {
             self.cancel(ends, raw, text);

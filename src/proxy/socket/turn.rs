@@ -21,6 +21,20 @@ use crate::wire::frames::text_frame;
 use crate::wire::overflow::Verdict;
 use crate::wire::refusal;
 
+/// A refusal that the client may yet be told: its frames, and what the event says that it is known by.
+#[derive(Debug, Default)]
+pub struct Refused {
+    pub frames: Vec<Bytes>,
+    pub text: Bytes,
+}
+
+/// What another body is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    Shorter,
+    WithoutTools,
+}
+
 /// A request that was sent, and the beginning of its answer.
 pub struct Sent {
     /// The client's frames as they came.
@@ -28,7 +42,9 @@ pub struct Sent {
     pub work: Box<Work>,
     pub attempt: Attempt,
     /// What the first attempt ended in, where this is the second.
-    pub refusal: Vec<Bytes>,
+    pub refusal: Refused,
+    /// What it was made for, where it was made anew.
+    pub remedy: Option<Remedy>,
     /// What is known of the answer that it continues.
     pub reached: Option<Reached>,
     /// The answer that it goes on with, where it is the proxy's own request.
@@ -56,10 +72,11 @@ pub enum Turn {
     Looking(Looking),
     /// What comes of the answer is held back.
     Holding(Box<Sent>),
-    /// The provider found the prompt too long, and said so in `refusal`: a shorter body is made.
+    /// The provider found the prompt too long, or takes no tools, and said so in `refusal`: another body is made.
     Mending {
+        remedy: Remedy,
         raw: Vec<Bytes>,
-        refusal: Vec<Bytes>,
+        refusal: Refused,
         /// As [`Sent`] has them.
         reached: Option<Reached>,
         rounds: Option<Box<Rounds>>,
@@ -122,9 +139,9 @@ impl Answering {
 }
 
 impl Sent {
-    pub fn new(raw: Vec<Bytes>, work: Box<Work>, attempt: Attempt, refusal: Vec<Bytes>) -> Self {
-        let (reached, rounds, held) = (None, None, Vec::new());
-        Self { raw, work, attempt, refusal, reached, rounds, held, held_bytes: 0, since: None }
+    pub fn new(raw: Vec<Bytes>, work: Box<Work>, attempt: Attempt, refusal: Refused) -> Self {
+        let (remedy, reached, rounds, held) = (None, None, None, Vec::new());
+        Self { raw, work, attempt, refusal, remedy, reached, rounds, held, held_bytes: 0, since: None }
     }
 
     /// A request that continues what is known, for an answer that it goes on with.

@@ -96,6 +96,33 @@ async fn of_too_much_the_oldest_lasts_no_longer_than_the_process() {
     assert_eq!(found, [false, false, true]);
 }
 
+/// One batch cannot be written: the others are, in whatever order they came.
+#[tokio::test]
+async fn at_the_end_each_batch_has_its_try() {
+    for failing in 0..3 {
+        let f = Fixture::impatient().await;
+        let holder = hold(&f).await;
+        let all: Vec<Vec<Digest>> = ["a", "b", "c"].iter().map(|name| chain(name, 5)).collect();
+        for (turns, text) in all.iter().zip(["one", "two", "three"]) {
+            kept(&f, turns, text).await;
+        }
+        let_go(holder).await;
+        let mut other = f.outsider().await;
+        let digest: String = all[failing][4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let refuse = format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON checkpoints WHEN NEW.digest = x'{digest}' BEGIN SELECT RAISE(ABORT, 'no'); END"
+        );
+        sqlx::query("PRAGMA query_only = 0").execute(&mut other).await.unwrap();
+        sqlx::query(&refuse).execute(&mut other).await.unwrap();
+        f.store.close().await;
+        let store = f.another().await;
+        for (number, turns) in all.iter().enumerate() {
+            let found = store.known(&f.tenant, turns).await.active;
+            assert_eq!(found.is_some(), number != failing, "{number} where {failing} fails");
+        }
+    }
+}
+
 /// What was late was meant for the file that is gone.
 #[tokio::test]
 async fn what_is_late_goes_with_a_file_that_is_deleted() {

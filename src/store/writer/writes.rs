@@ -58,38 +58,59 @@ impl Writer {
         if !self.may_write_late() {
             return Due::Nothing;
         }
-        let first = self.shared.late().take();
-        let Some((tenant, packed)) = first else { return Due::Nothing };
-        match self.commit(&tenant, &packed, &Ticket::default()).await {
-            Ok(()) => {
-                let quarantined = self.shared.late().written();
-                if let Some(digest) = quarantined {
-                    self.quarantine(&tenant, &digest).await;
-                }
-                Due::More
-            }
-            Err(CommitError::Slow) => Due::Nothing,
-            Err(CommitError::Failed) => {
-                if self.shared.late().failed() {
-                    tracing::warn!("a batch that could not be written is kept in memory alone");
-                }
+        match self.try_late().await {
+            Some(Ok(())) => Due::More,
+            None | Some(Err(CommitError::Slow)) => Due::Nothing,
+            Some(Err(CommitError::Failed)) => {
                 self.late_again = Instant::now() + LATE_RETRY;
                 Due::Nothing
             }
         }
     }
 
+    /// Tries to write the oldest batch that is late. `None`: there is none.
+    async fn try_late(&mut self) -> Option<Result<(), CommitError>> {
+        let (tenant, packed) = self.shared.late().take()?;
+        let tried = self.commit(&tenant, &packed, &Ticket::default()).await;
+        match tried {
+            Ok(()) => {
+                let quarantined = self.shared.late().written();
+                if let Some(digest) = quarantined {
+                    self.quarantine(&tenant, &digest).await;
+                }
+            }
+            Err(CommitError::Slow) => {}
+            Err(CommitError::Failed) => {
+                if self.shared.late().failed() {
+                    tracing::warn!("a batch that could not be written is kept in memory alone");
+                }
+            }
+        }
+        Some(tried)
+    }
+
     fn may_write_late(&self) -> bool {
         self.db.is_some() && Instant::now() >= self.late_again
     }
 
-    /// Writes all that is late, before the store is closed. Where another process holds the file, that is waited for.
+    /// Writes all that is late, before the store is closed: each batch has its try. Where another process holds the file,
+    /// that is waited for.
     pub(super) async fn write_last(&mut self) {
-        self.late_again = Instant::now();
-        let until = self.late_again + LATE_CLOSE_BOUND;
-        while self.write_late().await == Due::More
-            || self.may_write_late() && self.shared.late().len() > 0 && Instant::now() < until
-        {}
+        let until = Instant::now() + LATE_CLOSE_BOUND;
+        let left = || until.saturating_duration_since(Instant::now());
+        // One that fails comes again behind all others.
+        let mut failures = self.shared.late().len();
+        while failures > 0 && !left().is_zero() {
+            self.follow_file().await;
+            if self.db.is_none() && tokio::time::timeout(left(), self.retry()).await.is_err() {
+                break;
+            }
+            match self.try_late().await {
+                Some(Err(CommitError::Failed)) => failures -= 1,
+                Some(_) => {}
+                None => break,
+            }
+        }
         match self.shared.late().len() {
             0 => {}
             lost => tracing::warn!(lost, "what waited for the store is lost with this process"),

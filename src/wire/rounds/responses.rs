@@ -4,6 +4,7 @@ mod continued;
 mod items;
 mod offers;
 mod put_back;
+mod retold;
 mod said;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ pub(super) use self::items::results;
 use self::items::{counts, is_call, is_kept_by_provider, is_reasoning, outputs, texts, without_id};
 pub(super) use self::offers::{appended, declared, may_keep, may_offer, offer};
 pub(super) use self::put_back::put_back;
+pub(super) use self::retold::retold;
 use super::answer::Out;
 use super::events::Event;
 use super::object::{NO_ARGUMENTS, Object, bounded, edited, readable, utf8};
@@ -363,7 +365,10 @@ impl Splicer {
 
     pub(super) fn error(&self, error: &[u8]) -> Bytes {
         let told = Object::read(error, 0);
-        let told = told.as_ref().and_then(|object| object.object("error"));
+        let told = told.as_ref().and_then(|object| {
+            let failed = || object.object("response")?.object("error");
+            object.object("error").or_else(failed)
+        });
         let code = told.as_ref().map(|error| error.string("code")).filter(|code| !code.is_empty());
         let message = told.as_ref().map(|error| error.string("message").into_owned());
         let message = message.unwrap_or_else(|| String::from_utf8_lossy(error).into_owned());

@@ -25,7 +25,7 @@ use crate::support::wire::patiently;
 
 use super::*;
 
-const RESPONSES: &dyn Dialect = &Responses;
+pub(super) const RESPONSES: &dyn Dialect = &Responses;
 pub(super) const OWN: &str = "read_evicted";
 
 /// A provider that keeps its answers, a client that goes on by their ids, and a proxy that can be started anew.
@@ -195,17 +195,17 @@ pub(super) fn calling() -> Step {
     step(|_| says("", vec![clients(0)]))
 }
 
-struct Turn {
-    name: &'static str,
-    steps: fn() -> Vec<Step>,
+pub(super) struct Turn {
+    pub(super) name: &'static str,
+    pub(super) steps: fn() -> Vec<Step>,
     text: &'static str,
     /// Ids of the calls that the client has.
-    calls: &'static [&'static str],
+    pub(super) calls: &'static [&'static str],
     /// Results of the proxy's that stand before the client's next input.
     owed: usize,
 }
 
-const TURNS: [Turn; 8] = [
+pub(super) const TURNS: [Turn; 8] = [
     Turn {
         name: "own alone",
         steps: || vec![step(|request| says("", vec![own(request, 1)])), found()],

@@ -101,6 +101,79 @@ async fn a_name_that_the_client_uses_is_not_taken() {
     }
 }
 
+/// The client's tools by these names, beside its own.
+fn declaring(cell: Cell, body: &Value, names: &[&str]) -> Value {
+    let mut body = body.clone();
+    let tool = body["tools"][0].clone();
+    for name in names {
+        let mut more = tool.clone();
+        let of_function = more["function"].is_object();
+        *(if of_function { &mut more["function"]["name"] } else { &mut more["name"] }) = json!(name);
+        body["tools"].as_array_mut().unwrap().push(more);
+    }
+    assert!(body["tools"].as_array().unwrap().len() == 1 + names.len(), "{cell:?}");
+    body
+}
+
+/// Names of the tools in the last request, behind the client's `own`.
+fn offered(provider: &Provider, own: usize) -> Vec<String> {
+    let sent = attempts(provider).pop().unwrap().json();
+    let tools = sent["tools"].as_array().unwrap().iter().skip(own);
+    tools.map(|tool| tool["function"]["name"].as_str().or(tool["name"].as_str()).unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn where_both_names_are_taken_the_tool_has_a_longer_one_and_the_others_come_all_the_same() {
+    let taken = ["session_list", "compactproxy_session_list"];
+    let longer = "compactproxy_compactproxy_session_list";
+    for cell in cells() {
+        let inject = "inject = \"always\"\n[sessions]\n";
+        let calling = step(move |_| says("", vec![named_call(longer, 1)]));
+        let (provider, proxy) = staged(vec![calling], inject).await;
+        let body = declaring(cell, &cell.dialect.request(vec![cell.dialect.user("Go.")], cell.stream), &taken);
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
+        assert!(answer.text().contains("Done.") && !answer.text().contains(longer), "{cell:?} {}", answer.text());
+        let names = ["read_evicted", longer, "session_history", "session_search"];
+        assert_eq!(offered(&provider, 3), names, "{cell:?}");
+        let sent = String::from_utf8(attempts(&provider).pop().unwrap().body.to_vec()).unwrap();
+        assert!(sent.contains("1 session") || sent.contains("no sessions"), "{cell:?} {sent}");
+        assert_unhurt(&provider);
+        // One with every name taken is left out.
+        let all: Vec<String> = (0..4).map(|n| "compactproxy_".repeat(n) + "session_list").collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let body = declaring(cell, &cell.dialect.request(vec![cell.dialect.user("All.")], cell.stream), &all);
+        cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
+        assert_eq!(offered(&provider, 5), ["read_evicted", "session_history", "session_search"], "{cell:?}");
+    }
+}
+
+fn named_call(name: &str, number: usize) -> ToolCall {
+    ToolCall { id: format!("own_{number}"), name: name.to_owned(), arguments: "{}".to_owned() }
+}
+
+/// Some models write `functions.` before a tool's name.
+#[tokio::test]
+async fn a_call_in_the_namespace_of_functions_is_the_proxys_unless_the_client_has_a_tool_of_that_name() {
+    for cell in cells() {
+        let calling = step(|request| {
+            let call = own(request, 1);
+            says("Look. ", vec![ToolCall { name: format!("functions.{}", call.name), ..call }])
+        });
+        let (provider, proxy) = staged(vec![calling, found()], "").await;
+        let body = cell.asked("spaced");
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), had.calls.len()), ("Look. It is 4711.", 0), "{cell:?}");
+        goes_on(cell, &proxy, &provider, (&body, &had)).await;
+
+        let calling = step(|_| says("", vec![named_call("functions.read_evicted", 1)]));
+        let (provider, proxy) = staged(vec![calling], "").await;
+        let body = declaring(cell, &cell.asked("clients"), &["functions.read_evicted"]);
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
+        assert_eq!(attempts(&provider).len(), 1, "{cell:?}");
+        assert!(String::from_utf8_lossy(&answer.body).contains("functions.read_evicted"), "{cell:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_provider_that_takes_no_more_tools_gets_none() {
     for cell in cells() {

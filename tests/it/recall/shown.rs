@@ -123,3 +123,61 @@ async fn an_id_that_a_client_hands_on_is_read() {
         assert!(told[0].contains(&one.secret), "{dialect:?} {told:?}");
     }
 }
+
+/// Whatever a call of the model's is given, nothing was shown by that: not in the same turn, and not in later ones.
+#[tokio::test]
+async fn no_call_shows_what_it_asks_for() {
+    for dialect in ALL {
+        let stand = Stand::new(dialect, "session").await;
+        let mut one = User::new(Some("one"), "the secret of one");
+        let mut two = User::new(Some("two"), "the secret of two");
+        one.works(&stand, 1).await;
+        let id = removed(&stand);
+        two.works(&stand, 5).await;
+        let mine = removed(&stand);
+        let reads = |arguments: Value| ("read_evicted", arguments);
+        let tries = vec![
+            reads(json!({"id": [id]})),
+            reads(json!({"id": {"a": [id]}})),
+            reads(json!({"id": "x", "other": json!({"id": id}).to_string()})),
+            reads(json!({&*id: 1})),
+            reads(json!({"id": mine, "pattern": format!("({id}")})),
+            ("session_history", json!({"sessionId": id})),
+            ("session_history", json!({"branch": id, "agentId": id})),
+            ("session_search", json!({"query": id, "sessionId": id})),
+            ("memory_get", json!({"path": id})),
+        ];
+        for _ in 0..2 {
+            // The last of them asks in the turn in which the others did.
+            for tries in tries.chunks(3) {
+                let tries = [tries, &[reads(json!({"id": id}))]].concat();
+                let told = stand.ask(("k", &two.headers), &two.items, &tries).await;
+                assert!(told.iter().all(|told| !told.contains(&one.secret)), "{dialect:?} {told:?}");
+                assert!(told[3].contains("no text is kept under this id"), "{told:?}");
+            }
+            two.items = stand.say(("k", &two.headers), &two.items, "Go on.").await;
+        }
+        assert_eq!(stand.provider.violations(), []);
+    }
+}
+
+/// What a tool of the client's says is shown, also where it says so in JSON.
+#[tokio::test]
+async fn an_id_in_a_tools_result_is_read_whatever_it_looks_like() {
+    for dialect in ALL {
+        let stand = Stand::new(dialect, "session").await;
+        let mut one = User::new(Some("one"), "the secret of one");
+        one.works(&stand, 1).await;
+        let id = removed(&stand);
+        for result in [json!({"id": id, "why": "removed"}), json!([{"id": [id]}]), json!({"input": {"id": id}})] {
+            let call = ToolCall { id: "call_0".to_owned(), name: "execute".to_owned(), arguments: "{}".to_owned() };
+            let mut items = vec![dialect.user("Ask the other agent.")];
+            items.extend(dialect.said("", &[call]));
+            items.extend(dialect.results(&[("call_0", &[result.to_string()])]));
+            items.extend(dialect.said("It has told me.", &[]));
+            let two = User { items, ..User::new(Some("two"), "") };
+            let told = two.asks(&stand, &forms(&id)[3..]).await;
+            assert!(told[0].contains(&one.secret), "{dialect:?} {result} {told:?}");
+        }
+    }
+}

@@ -146,3 +146,66 @@ async fn an_answer_that_was_told_does_not_fail_again() {
     assert_eq!(ends.asked().await, next.to_string());
     ends.answer("resp_2", "fine").await;
 }
+
+/// A refusal with which the turn ends is one of the response that its client knows.
+#[tokio::test]
+async fn a_late_refusal_names_no_response_that_the_client_has_not_seen() {
+    let failed = |id: &str| {
+        let mut failed = ended("failed", id, &json!([]));
+        failed["response"]["error"] = json!({"code": "server_error", "message": "it broke"});
+        failed
+    };
+    for cancelled in [false, true] {
+        let mut ends = ends(&sections()).await;
+        ends.called(None).await;
+        let last = if cancelled {
+            ends.ask(&json!({"type": "response.cancel", "response_id": "resp_0"})).await;
+            // It is taken in behind the cancel.
+            ends.ask(&json!({"type": "session.note"})).await;
+            assert!(ends.asked().await.contains("session.note"));
+            "resp_1"
+        } else {
+            ends.tell(&failed("resp_1")).await;
+            assert!(!ends.asked().await.contains("previous_response_id"), "the client's own request once more");
+            "resp_2"
+        };
+        ends.tell(&created(last)).await;
+        if cancelled {
+            assert!(ends.asked().await.contains("response.cancel"));
+        }
+        ends.tell(&failed(last)).await;
+        let told = ends.told().await;
+        assert_eq!((&told["type"], &told["response"]["id"]), (&json!("response.failed"), &json!("resp_0")), "{told}");
+        if !cancelled {
+            assert_eq!(told["response"]["error"], json!({"code": "server_error", "message": "it broke"}));
+        }
+        // The lane is free.
+        let next = request(None, json!([user("next")]));
+        ends.ask(&next).await;
+        assert_eq!(ends.asked().await, next.to_string());
+    }
+}
+
+/// The body goes out once more as compacted as it was, and no tools come again.
+#[tokio::test]
+async fn a_refusal_of_the_tools_costs_no_more_than_the_tools() {
+    let mut ends = ends(&sections()).await;
+    ends.ask(&asking(None)).await;
+    let refused: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    assert_eq!(refused["tools"][1]["name"], OWN);
+    let message = "this model does not support tools";
+    ends.tell(&json!({"type": "error", "status": 400, "error": {"type": "invalid_request_error", "message": message}}))
+        .await;
+    let again: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    assert_eq!(again["tools"], asking(None)["tools"]);
+    let shown = |body: &Value| body["input"][2]["output"].as_str().unwrap().len();
+    assert!(shown(&again) < 10_000, "as compacted as it was: {}", shown(&again));
+    assert!(shown(&asking(None)) > 20_000);
+    ends.answer("resp_0", "fine").await;
+    let mut other = asking(None);
+    other["input"][0] = user("another");
+    ends.ask(&other).await;
+    let asked: Value = serde_json::from_str(&ends.asked().await).unwrap();
+    assert_eq!(asked["tools"], other["tools"]);
+    assert!(shown(&asked) < 10_000);
+}
