@@ -12,8 +12,9 @@ use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::legible::Legible;
 use super::origin::Tools;
+use super::refused_tools::{Cause, Suspicion};
 use super::reply::Fault;
-use super::second::{Attempt, Next, Refusal, next};
+use super::second::{Attempt, Blames, Next, Refusal, next};
 use super::tenant::Proof;
 use super::work::Work;
 use crate::store::ToolUse;
@@ -45,7 +46,7 @@ impl Exchange<'_> {
         let (step, first) = self.judge(work, answer).await;
         let Some(compactor) = self.shard.proxy.compactor.as_ref() else { return first };
         let call = Call { compactor, parts, intake };
-        let follows = next(Attempt::First, refusal(work, step, first.answer.status()));
+        let follows = next(Attempt::First, refusal(work, step, &first));
         let mended = matches!(follows, Next::Shorten(_));
         if work.lacks_rows && !mended && is_refusal(first.answer.status()) && speaks_of_thinking(&first) {
             let incoming = self.incoming(parts, intake);
@@ -55,19 +56,15 @@ impl Exchange<'_> {
                 return self.with_rows(&call, (work, again), first).await;
             }
         }
-        if matches!(step, Step::Hold | Step::Release) {
-            return first;
-        }
+        let is_told = !matches!(step, Step::Hold | Step::Release);
         match follows {
-            Next::Relay | Next::FirstRefusal { .. } => first,
-            Next::Shorten(verdict) => self.compacted(&call, work, verdict, first).await,
-            Next::Original if says(&first, refusal::refuses_tools) => match work.offered() {
-                Some(_) => self.without_tools(&call, work, first).await,
-                None if is_refusal(first.answer.status()) => self.original(&call, work, first).await,
-                // It is about the client's own tools.
-                None => first,
-            },
-            Next::Original => self.original(&call, work, first).await,
+            Next::Shorten(verdict) if is_told => self.compacted(&call, work, verdict, first).await,
+            Next::WithoutTools if is_told => self.without_tools(&call, work, (first, Cause::Told)).await,
+            Next::Original if is_told => self.original(&call, work, first).await,
+            _ if compactor.may_suspect_tools(work, &first.answer) => {
+                self.without_tools(&call, work, (first, Cause::Suspected)).await
+            }
+            _ => first,
         }
     }
 
@@ -88,23 +85,22 @@ impl Exchange<'_> {
             Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
                 ("recovered", Some(held))
             }
-            Some(Ok((step, held))) => match next(Attempt::Shorter, refusal(work, step, held.answer.status())) {
+            Some(Ok((step, held))) => match next(Attempt::Shorter, refusal(work, step, &held)) {
                 Next::FirstRefusal { condemned } => {
                     // What the provider does not take is not to be in force at the next turn.
                     let tools = condemned && work.begun.is_some() && call.compactor.give_up_overlay(work);
-                    let of_tools = work.offered().is_some() && says(&held, refusal::refuses_tools);
-                    if of_tools {
-                        call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
-                    }
-                    if condemned && !tools && !of_tools && work.activated.is_some() {
+                    if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
+                    }
+                    if work.sent() == Sent::Offering && says(&held, refusal::refuses_tools) {
+                        call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
                     }
                     if matches!(step, Step::Rejected(_)) && speaks_of_thinking(&held) {
                         call.compactor.bindings.refused(&work.origin);
                     }
                     ("failed", None)
                 }
-                Next::Relay | Next::Shorten(_) | Next::Original => ("refused", Some(held)),
+                _ => ("refused", Some(held)),
             },
             Some(Err(_)) => ("failed", None),
         };
@@ -130,7 +126,7 @@ impl Exchange<'_> {
                 held
             }
             // It says nothing of the request. But who has no more than a claim sees nothing of what was read for it.
-            Ok((_, held))
+            Ok((Step::Hold | Step::Release | Step::Recover(_), held))
                 if work.origin.proof == Proof::Known && matches!(held.answer.status().as_u16(), 429 | 500..) =>
             {
                 held
@@ -139,23 +135,42 @@ impl Exchange<'_> {
         }
     }
 
-    /// After a refusal of tools: the same body without the proxy's, and none for this model any more.
-    async fn without_tools(&self, call: &Call<'_>, work: &mut Work, first: Held) -> Held {
+    /// After an error that is, or may be, a refusal of tools: the same body without the proxy's. If that is taken this
+    /// model gets none any more.
+    async fn without_tools(&self, call: &Call<'_>, work: &mut Work, (first, cause): (Held, Cause)) -> Held {
         let again = Box::pin(self.work_again(call.parts, call.intake, Tools::Without)).await;
         let Some(mut again) = again else { return self.original(call, work, first).await };
+        work.tried_twice = true;
         let Ok((step, held)) = self.try_once(call.parts, call.intake, &again).await else { return first };
-        let metrics = &self.shard.proxy.metrics;
-        let is_taken = held.answer.status().is_success() && matches!(step, Step::Hold | Step::Release);
-        if is_taken || matches!(step, Step::Recover(_)) {
-            call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
-            metrics.failed_open(FailOpen::Tools);
-        } else if is_refusal(held.answer.status()) {
+        let status = held.answer.status();
+        let is_taken = status.is_success() && matches!(step, Step::Hold | Step::Release);
+        // What is too long has been read without complaint of anything else.
+        let is_long = matches!(step, Step::Recover(_));
+        if let Step::Recover(verdict) = step {
+            call.compactor.taught(&mut again, verdict).await;
+        }
+        if is_taken {
+            self.shard.proxy.metrics.failed_open(FailOpen::Tools);
+        }
+        match cause {
+            Cause::Told if is_taken || is_long => call.compactor.told_of_tools(&work.origin, ToolUse::Refused),
             // Refused without tools as well: so it was not for them, or not for them alone.
-            call.compactor.give_up_overlay(work);
+            Cause::Told if is_refusal(status) => drop(call.compactor.give_up_overlay(work)),
+            Cause::Told => {}
+            Cause::Suspected if is_taken => call.compactor.suspected(&work.origin, Suspicion::Upheld),
+            Cause::Suspected => call.compactor.suspected(&work.origin, Suspicion::Cleared),
+        }
+        // A client that has no tools is not told that none are taken. Otherwise the first error is about its own body as
+        // much as one of a body that is still rewritten.
+        let is_of_ours = cause == Cause::Told && work.is_alone();
+        let says_nothing = matches!(status.as_u16(), 429 | 500..);
+        if !(is_taken || is_long || is_of_ours || says_nothing || !again.is_rewritten()) {
+            return first;
         }
         if again.pieces.is_some() {
             (again.actions, again.tokens, again.activated) = (work.actions, work.tokens, work.activated);
         }
+        again.tried_twice = true;
         *work = *again;
         held
     }
@@ -218,26 +233,24 @@ impl Exchange<'_> {
         let status = answer.status();
         let held = work.may_overflow || work.mends() && !status.is_success();
         match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
-            true => hold(answer, sent(work), self.shard.proxy.hold_time).await,
+            true => hold(answer, work.sent(), self.shard.proxy.hold_time).await,
             false => (Step::Release, Held::untouched(answer)),
         }
     }
 }
 
 /// An answer that was held back to its end, as the rule of the two attempts takes it.
-fn refusal(work: &Work, step: Step, status: StatusCode) -> Refusal {
-    let (verdict, status) = match step {
-        Step::Recover(verdict) => (verdict, status.as_u16()),
+fn refusal(work: &Work, step: Step, held: &Held) -> Refusal {
+    let status = held.answer.status().as_u16();
+    let (verdict, status, blames) = match step {
+        Step::Recover(verdict) => (verdict, status, Blames::Nothing),
         // Inside a success it is the error that names the status.
-        Step::Rejected(status) => (Verdict::Other, status),
-        Step::Hold | Step::Release => (Verdict::Other, status.as_u16()),
+        Step::Rejected(status) if says(held, refusal::refuses_tools) => (Verdict::Other, status, Blames::Tools),
+        Step::Rejected(status @ (400 | 422)) => (Verdict::Other, status, Blames::Nothing),
+        Step::Rejected(status) => (Verdict::Other, status, Blames::Form),
+        Step::Hold | Step::Release => (Verdict::Other, status, Blames::Nothing),
     };
-    let of_form = matches!(step, Step::Rejected(status) if !matches!(status, 400 | 422));
-    Refusal { verdict, status: Some(status), sent: sent(work), of_form, overflow: work.overflow() }
-}
-
-fn sent(work: &Work) -> Sent {
-    if work.is_rewritten() { Sent::Rewritten } else { Sent::Original }
+    Refusal { verdict, status: Some(status), sent: work.sent(), blames, overflow: work.overflow() }
 }
 
 /// Whether a status says that the request itself is at fault.
@@ -245,9 +258,13 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 422)
 }
 
-/// Whether an answer may be the refusal of a rewritten body: some say so inside a success.
+/// Whether an answer may be the refusal of a rewritten body: some say so inside a success, and of tools under any status.
 fn may_be_refused(work: &Work, status: StatusCode) -> bool {
-    work.is_rewritten() && matches!(status.as_u16(), 200 | 400 | 404 | 422 | 500)
+    match work.sent() {
+        Sent::Original => false,
+        Sent::Rewritten => matches!(status.as_u16(), 200 | 400 | 422 | 500),
+        Sent::Offering => matches!(status.as_u16(), 200 | 400..),
+    }
 }
 
 /// Whether a refusal is about signed thinking (A10, A27).

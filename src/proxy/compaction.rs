@@ -18,7 +18,7 @@ use super::look::{Looked, Seen};
 use super::memory::{self, Memories};
 use super::origin::Incoming;
 use super::overlay::Overlaid;
-use super::refused_tools::Refused;
+use super::refused_tools::{Refused, Suspicions};
 use super::sessions::Sessions;
 use super::sidecall;
 use super::tenant::{Identity, Proof, Verified};
@@ -57,6 +57,7 @@ pub struct Compactor {
     pub(super) bindings: Bindings,
     pub(super) verified: Verified,
     pub(super) refused_tools: Refused,
+    pub(super) suspicions: Suspicions,
     pub(super) chains: Arc<Chains>,
     /// `None`: nothing is logged.
     pub journal: Option<Arc<Journal>>,
@@ -84,6 +85,7 @@ impl Compactor {
             bindings: Bindings::default(),
             verified: Verified::default(),
             refused_tools: Refused::default(),
+            suspicions: Suspicions::default(),
             chains: Arc::default(),
             workers: Workers::one_per_core(),
             patience: sidecall::PATIENCE,

@@ -5,7 +5,8 @@
 //! ```text
 //! head ─┬─ error status ── whole body, bounded ──┬─ Recover   overflow or output budget
 //!       ├─ 200 ─┬─ event stream: bookkeeping … ──┤
-//!       │       └─ JSON that begins as an error ─┼─ Rejected  400/422, or 500 of a template's, on a rewritten body
+//!       │       │                                │            400/422, or 500 of a template's, on a rewritten body;
+//!       │       └─ JSON that begins as an error ─┼─ Rejected  any error that speaks of tools, where some are offered
 //!       └─ anything else ────────────────────────┴─ Release   relay everything
 //! ```
 
@@ -40,6 +41,15 @@ pub enum Sent {
     Original,
     /// A body that the proxy rewrote.
     Rewritten,
+    /// Such a body in which tools of the proxy's are offered.
+    Offering,
+}
+
+impl Sent {
+    /// Whether it is another body than the client's own.
+    pub fn is_rewritten(self) -> bool {
+        self != Self::Original
+    }
 }
 
 /// Whether the caller can decode the response's content coding.
@@ -60,7 +70,7 @@ pub enum Step {
     /// attempt fail too; on a stream or a giant body more of it may follow.
     Recover(Verdict),
     /// Final: a rewritten body was refused with this status (400, 422; 500 where its text blames the messages' form; any
-    /// where it says that no tools are taken): send the original, or leave the tools out.
+    /// where tools were offered and it says that none are taken): send the original, or leave the tools out.
     Rejected(u16),
 }
 
@@ -105,6 +115,8 @@ impl Hold {
         self.state = match (status, coding) {
             (200, Coding::Readable) => State::Unclear { text: Vec::new() },
             (400 | 404 | 413 | 422 | 500 | 503, Coding::Readable) => State::Error { status, text: Vec::new() },
+            // Which status a refusal of tools has, servers do not agree on.
+            (400.., Coding::Readable) if self.sent == Sent::Offering => State::Error { status, text: Vec::new() },
             _ => State::Final(refused.unwrap_or(Step::Release)),
         };
         self.step()
@@ -207,14 +219,14 @@ impl Hold {
     }
 
     fn refused(&self, status: u16) -> Option<Step> {
-        (self.sent == Sent::Rewritten && matches!(status, 400 | 422)).then_some(Step::Rejected(status))
+        (self.sent.is_rewritten() && matches!(status, 400 | 422)).then_some(Step::Rejected(status))
     }
 
     /// Decides on an error status by what was read of its body.
     fn judge_error(&mut self) {
         let State::Error { status, text } = &self.state else { return };
         let step = match overflow::classify(*status, text) {
-            Verdict::Other if self.sent == Sent::Rewritten && blames(*status, text) => Step::Rejected(*status),
+            Verdict::Other if blames(self.sent, *status, text) => Step::Rejected(*status),
             Verdict::Other => self.refused(*status).unwrap_or(Step::Release),
             verdict => Step::Recover(verdict),
         };
@@ -258,9 +270,10 @@ impl Hold {
     }
 }
 
-/// Whether an error blames what a rewritten body may have that the client's own has not.
-fn blames(status: u16, text: &[u8]) -> bool {
-    status == 500 && refusal::blames_form(text) || refusal::refuses_tools(text)
+/// Whether an error blames what was sent for what the client's own body may not have.
+fn blames(sent: Sent, status: u16, text: &[u8]) -> bool {
+    let form = sent.is_rewritten() && status == 500 && refusal::blames_form(text);
+    form || sent == Sent::Offering && refusal::refuses_tools(text)
 }
 
 /// What an event says that is its own message.
@@ -272,7 +285,8 @@ pub fn told_of(text: &[u8]) -> Told {
 /// An error inside a success is one to recover from, the refusal of a rewritten body, or the client's to see.
 fn inside(sent: Sent, verdict: Verdict, text: &[u8]) -> Step {
     match (verdict, status_of(text)) {
-        (Verdict::Other, Some(status @ (400 | 422))) if sent == Sent::Rewritten => Step::Rejected(status),
+        (Verdict::Other, Some(status @ (400 | 422))) if sent.is_rewritten() => Step::Rejected(status),
+        (Verdict::Other, told) if blames(sent, 200, text) => Step::Rejected(told.unwrap_or(400)),
         (Verdict::Other, _) => Step::Release,
         (verdict, _) => Step::Recover(verdict),
     }

@@ -40,6 +40,7 @@ pub mod outcome;
 pub mod overlay;
 mod planning;
 mod pulse;
+mod readers;
 pub mod reading;
 pub mod recent;
 pub mod recovery;

@@ -95,6 +95,8 @@ pub struct Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tools {
     Offered,
+    /// Those that were offered before stay, and none may be called.
+    Uncalled,
     Without,
 }
 

@@ -16,7 +16,7 @@ use super::budget::Permit;
 use super::compaction::Compactor;
 use super::identity::Names;
 use super::offered::{Offered, OfferedTool};
-use super::origin::{Incoming, Readers, Tools, model};
+use super::origin::{Incoming, Tools, model};
 use super::rounds::enabled;
 use super::tenant::{Identity, Proof};
 use super::work::Work;
@@ -33,22 +33,6 @@ use crate::wire::{Conversation, Digest, Errand, hosted};
 /// A body whose history has an overlay has at least this part of the bytes that it had then: clients may write the same
 /// history a little shorter.
 pub(super) const SHRINKS: usize = 2;
-/// Tools of known agents that read files, by name; those that do nothing else come first.
-const FILE_READERS: [&str; 13] = [
-    "read_file",
-    "Read",
-    "read",
-    "view",
-    "View",
-    "view_file",
-    "readFile",
-    "ReadFile",
-    "read_files",
-    "read_many_files",
-    "file_editor",
-    "str_replace_editor",
-    "str_replace_based_edit_tool",
-];
 
 /// What is in force of a request's conversation before it is planned.
 #[derive(Debug, Default)]
@@ -59,6 +43,10 @@ pub struct Overlaid {
     pub original: Option<Bytes>,
     /// Tools that are offered in it.
     pub offered: Option<Arc<Offered>>,
+    /// None may be called: calls of theirs are in the history, which needs them.
+    pub uncalled: bool,
+    /// Calls of the proxy's tools were put back into it.
+    pub puts_back: bool,
     /// Tools that are offered from the first removal on, if this request makes it.
     pub candidate: Option<Arc<Offered>>,
     /// Signed thinking of the history is bound to the tools before it: the candidate has to wait for a cut that leaves none.
@@ -110,7 +98,7 @@ impl Compactor {
         let (mut edits, used) = places.put_back(conversation, &rows);
         used.into_iter().for_each(|row| self.store.used_overlay(&identity.tenant, row));
         let errand = conversation.errand(path);
-        let turn = errand != Errand::Compact && incoming.tools == Tools::Offered;
+        let turn = errand != Errand::Compact && incoming.tools != Tools::Without;
         // Out of such an answer nothing could be taken.
         let turn = turn && !hosted::is_framed(path) && !self.takes_no_tools(incoming, identity, conversation);
         if let Some(mut offers) = Self::offers(conversation, &strategies).filter(|_| turn) {
@@ -125,7 +113,12 @@ impl Compactor {
         if alone && overlaid.offered.is_none() {
             edits.clear();
         }
+        overlaid.puts_back = !edits.is_empty();
         edits.extend(overlaid.offered.as_ref().and_then(|offered| offered.edit(conversation)));
+        if incoming.tools == Tools::Uncalled && overlaid.offered.is_some() {
+            overlaid.uncalled = true;
+            edits.extend(conversation.calls_none());
+        }
         match continued {
             None => overlaid.body = self.laid_over(incoming, edits),
             Some(continued) => self.lay_continued(incoming, continued, (&mut overlaid, edits)),
@@ -272,7 +265,8 @@ impl Compactor {
         let remembered = work.known.remembered.as_ref().is_some_and(|remembered| !remembered.text.is_empty());
         let laid = work.origin.overlaid && work.original.as_ref() != Some(&work.origin.body);
         let added = laid || work.begun.is_some() || remembered;
-        if added {
+        // A choice that it does not take says nothing of the tools.
+        if added && !work.overlaid.as_ref().is_some_and(|overlaid| overlaid.uncalled) {
             let tree = work.overlaid.as_ref().map_or(work.origin.root, |overlaid| overlaid.tree);
             self.refused_tools.note((work.origin.tenant, tree));
         }
@@ -321,22 +315,6 @@ impl Offers {
             self.inject = Inject::Auto;
         }
     }
-}
-
-/// The client's own tool that reads files.
-pub(super) fn file_reader(conversation: &Conversation<'_>) -> Option<Arc<str>> {
-    let declared = conversation.declared();
-    FILE_READERS.iter().find(|name| declared.iter().any(|other| other == *name)).map(|name| (*name).into())
-}
-
-/// Names of tools that read what is removed from this request.
-pub(super) fn readers(conversation: &Conversation<'_>, overlaid: Option<&Overlaid>, known_before: bool) -> Readers {
-    let offered = overlaid.and_then(|overlaid| match known_before {
-        // What follows a first removal names no tool that may not come.
-        true => overlaid.offered.as_ref(),
-        false => overlaid.offered.as_ref().or(overlaid.candidate.as_ref().filter(|_| !overlaid.bound)),
-    });
-    Readers { file: file_reader(conversation), evicted: offered.and_then(|offered| offered.reader()) }
 }
 
 pub(super) fn row(kind: OverlayKind, digest: Digest, body: &impl Serialize, least: usize) -> Option<Overlay> {

@@ -39,6 +39,7 @@ impl Compactor {
             Verdict::Overflow(sizes) => (sizes, false),
         };
         self.learn(work, &verdict, &sizes).await;
+        self.leave_untried(work);
         let lowered = self.lowered(work, &sizes).await;
         if budget_only && let Some(edits) = lowered {
             return self.send_lowered(work, edits);
@@ -119,14 +120,12 @@ impl Compactor {
     }
 
     /// Tokens for the tool that comes with a request's first removal. Where it would take too much of the window, it does
-    /// not come; nor where a refusal of tools could not be mended any more, because nobody knows whether the model takes
-    /// some.
+    /// not come.
     fn room_for_tools(&self, work: &mut Work, sizes: &Sizes) -> u64 {
         let Some(overlaid) = work.overlaid.as_mut().filter(|overlaid| overlaid.candidate.is_some()) else { return 0 };
         let told = sizes.limit.filter(|_| sizes.unit == Unit::Tokens);
         let limit = told.or(work.origin.budget.window.map(|window| window.input));
-        let takes = !overlaid.alone || self.has_taken_tools(&work.origin);
-        if takes && limit.is_none_or(|limit| limit >= OFFER * OFFER_SHARE) {
+        if limit.is_none_or(|limit| limit >= OFFER * OFFER_SHARE) {
             return OFFER;
         }
         overlaid.candidate = None;
@@ -216,6 +215,13 @@ impl Compactor {
         }
         work.activated = Some(digest);
         Some(self.known_now(work, &chain).await)
+    }
+
+    /// Keeps what an overflow teaches that is not mended any more.
+    pub(super) async fn taught(&self, work: &mut Work, verdict: Verdict) {
+        if let Verdict::OutputBudget(sizes) | Verdict::Overflow(sizes) = verdict {
+            self.learn(work, &verdict, &sizes).await;
+        }
     }
 
     /// Keeps what an error teaches of the window and of the estimate.

@@ -53,8 +53,6 @@ pub(super) struct Rounds {
     share: Permit,
     /// Records the answer to the next model call, where others may continue it.
     recorder: Option<Recorder>,
-    /// The client wants one of its tools called.
-    demanding: bool,
     tally: Arc<Tally>,
 }
 
@@ -75,6 +73,8 @@ enum End {
     TooLong,
     /// What is to be relayed as it is.
     Relay(Box<Call>),
+    /// A success that is no answer: what stands in its place.
+    Nothing(Bytes),
     Fault(Fault),
 }
 
@@ -121,7 +121,6 @@ impl Exchange<'_> {
             added: Vec::new(),
             share: Permit::empty(&self.shard.proxy.budget),
             recorder: None,
-            demanding: false,
             tally: Arc::default(),
         })
     }

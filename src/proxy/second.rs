@@ -21,9 +21,19 @@ pub struct Refusal {
     pub status: Option<u16>,
     /// What was refused.
     pub sent: Sent,
-    /// Its text blames the form of the messages, whatever the status.
-    pub of_form: bool,
+    pub blames: Blames,
     pub overflow: Overflow,
+}
+
+/// What the text of a refusal blames, whatever its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blames {
+    /// Nothing that the proxy may have brought into the body.
+    Nothing,
+    /// The form of the messages.
+    Form,
+    /// That there are tools.
+    Tools,
 }
 
 /// What becomes of an overflow of a request.
@@ -46,22 +56,27 @@ pub enum Next {
     Shorten(Verdict),
     /// The answer to its own body.
     Original,
+    /// The answer to the same body without the proxy's tools.
+    WithoutTools,
     /// The first refusal; `condemned`: what the second body was made with is to blame and no longer in force.
     FirstRefusal { condemned: bool },
 }
 
 /// What follows from a refusal.
 pub fn next(attempt: Attempt, refusal: Refusal) -> Next {
-    let Refusal { verdict, status, sent, of_form, overflow } = refusal;
-    let at_fault = sent == Sent::Rewritten && (of_form || matches!(status, Some(400 | 422)));
+    let Refusal { verdict, status, sent, blames, overflow } = refusal;
+    let of_tools = sent == Sent::Offering && blames == Blames::Tools;
+    let at_fault = sent.is_rewritten() && (blames == Blames::Form || matches!(status, Some(400 | 422)));
     match attempt {
         Attempt::First if verdict != Verdict::Other && overflow == Overflow::Mended => Next::Shorten(verdict),
         Attempt::First if verdict != Verdict::Other && overflow == Overflow::Final => Next::Relay,
+        Attempt::First if of_tools => Next::WithoutTools,
         Attempt::First if at_fault => Next::Original,
         Attempt::First | Attempt::Original => Next::Relay,
         // A rate limit or a failure says nothing of the request: the client is to see it and wait.
-        Attempt::Shorter if matches!(status, Some(429 | 500..)) && !of_form => Next::Relay,
-        Attempt::Shorter => Next::FirstRefusal { condemned: at_fault || verdict != Verdict::Other },
+        Attempt::Shorter if matches!(status, Some(429 | 500..)) && !of_tools && blames != Blames::Form => Next::Relay,
+        // The tools are to blame, not what the body was made shorter with.
+        Attempt::Shorter => Next::FirstRefusal { condemned: !of_tools && (at_fault || verdict != Verdict::Other) },
     }
 }
 
@@ -98,8 +113,24 @@ mod tests {
             (Attempt::Original, Verdict::Other, Some(500), own, Next::Relay),
         ];
         for (attempt, verdict, status, sent, due) in table {
-            let refusal = Refusal { verdict, status, sent, of_form: false, overflow: Overflow::Mended };
+            let refusal = Refusal { verdict, status, sent, blames: Blames::Nothing, overflow: Overflow::Mended };
             assert_eq!(next(attempt, refusal), due, "{attempt:?} {refusal:?}");
+        }
+    }
+
+    /// Whatever its status: what was added is to blame, and its error is not the client's to see.
+    #[test]
+    fn a_refusal_of_the_proxys_tools_is_followed_by_the_same_body_without_them() {
+        let stands = Next::FirstRefusal { condemned: false };
+        for status in [400, 401, 403, 404, 405, 422, 429, 500, 501, 502, 503, 504] {
+            let (verdict, overflow) = (Verdict::Other, Overflow::Mended);
+            let refusal = |sent| Refusal { verdict, status: Some(status), sent, blames: Blames::Tools, overflow };
+            assert_eq!(next(Attempt::First, refusal(Sent::Offering)), Next::WithoutTools, "{status}");
+            assert_eq!(next(Attempt::Shorter, refusal(Sent::Offering)), stands, "{status}");
+            // It is about the client's own.
+            let rewritten = if matches!(status, 400 | 422) { Next::Original } else { Next::Relay };
+            assert_eq!(next(Attempt::First, refusal(Sent::Rewritten)), rewritten, "{status}");
+            assert_eq!(next(Attempt::First, refusal(Sent::Original)), Next::Relay, "{status}");
         }
     }
 
@@ -113,7 +144,7 @@ mod tests {
             (Attempt::Original, Sent::Original, Next::Relay),
         ] {
             let (verdict, overflow) = (Verdict::Other, Overflow::Mended);
-            let refusal = Refusal { verdict, status: Some(500), sent, of_form: true, overflow };
+            let refusal = Refusal { verdict, status: Some(500), sent, blames: Blames::Form, overflow };
             assert_eq!(next(attempt, refusal), due, "{attempt:?} {sent:?}");
         }
     }
@@ -126,7 +157,8 @@ mod tests {
             (400, Sent::Original, Next::Relay),
             (413, Sent::Rewritten, Next::Relay),
         ] {
-            let refusal = Refusal { verdict, status: Some(status), sent, of_form: false, overflow: Overflow::Left };
+            let (blames, overflow) = (Blames::Nothing, Overflow::Left);
+            let refusal = Refusal { verdict, status: Some(status), sent, blames, overflow };
             assert_eq!(next(Attempt::First, refusal), due, "{status} {sent:?}");
             let counted = Refusal { overflow: Overflow::Final, ..refusal };
             assert_eq!(next(Attempt::First, counted), Next::Relay);

@@ -10,12 +10,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::body::SendBody;
 use super::chains::Recorder;
 use super::headers::{self, BodyHeaders};
+use super::hold::Sent;
 use super::intake::Intake;
 use super::journal::Ticket;
 use super::look::UNKNOWN_WINDOW_BYTES;
 use super::offered::Offered;
 use super::origin::Origin;
-use super::overlay::{Overlaid, readers};
+use super::overlay::Overlaid;
+use super::readers::readers;
 use super::remembered::Recalled;
 use super::second::Overflow;
 use crate::compact::plan::Actions;
@@ -212,6 +214,24 @@ impl Work {
         self.send_original();
         // For the account of the request; no header tells of them.
         self.actions = actions;
+    }
+
+    /// What goes upstream, as its refusal is judged by.
+    pub(super) fn sent(&self) -> Sent {
+        match self.is_rewritten() {
+            false => Sent::Original,
+            true if self.offered().is_some() && !self.is_uncalled() => Sent::Offering,
+            true => Sent::Rewritten,
+        }
+    }
+
+    fn is_uncalled(&self) -> bool {
+        self.overlaid.as_ref().is_some_and(|overlaid| overlaid.uncalled)
+    }
+
+    /// Whether the client has no tools of its own.
+    pub(super) fn is_alone(&self) -> bool {
+        self.overlaid.as_ref().is_some_and(|overlaid| overlaid.alone)
     }
 
     /// Takes the client's own body back into use.

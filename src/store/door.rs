@@ -4,10 +4,12 @@
 //! and made anew, it could come to one file with the log of the other, or take the new one's log away. So the writer
 //! opens when all connections of this process are closed, and readers open only what the writer has opened.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
+use super::held::Held;
 use super::sqlite::Files;
 
 pub(super) struct Door {
@@ -15,8 +17,8 @@ pub(super) struct Door {
     room: Arc<RwLock<()>>,
     /// Changes when readers are to leave.
     calls: watch::Sender<u64>,
-    /// What the writer has opened.
-    open: Mutex<Option<Files>>,
+    /// What the writer has opened, and a hold on it.
+    open: Mutex<Option<(Files, Option<Held>)>>,
 }
 
 /// A reader is connected, or about to be.
@@ -47,10 +49,20 @@ impl Door {
 
     /// What the writer has opened; `None` before it has opened anything.
     pub(super) fn open(&self) -> Option<Files> {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock().as_ref().map(|(files, _)| *files)
     }
 
-    pub(super) fn opened(&self, files: Files) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(files);
+    /// The writer has opened these files at a path.
+    pub(super) fn opened(&self, path: &Path, files: Files) {
+        *self.lock() = Some((files, Held::new(path, files)));
+    }
+
+    /// Whether the database that the writer has opened was deleted or replaced: what was read from it points nowhere.
+    pub(super) fn is_gone(&self) -> bool {
+        self.lock().as_ref().and_then(|(_, held)| held.as_ref()).is_some_and(Held::is_gone)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Files, Option<Held>)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

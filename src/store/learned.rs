@@ -9,6 +9,7 @@ use super::cache::ByteCache;
 use super::notes::Note;
 use super::shared::now;
 use super::{Store, Tenant};
+use crate::wire::Dialect;
 
 /// What was learned counts for 30 days from the last time it was learned, in seconds.
 pub(super) const EXPIRY_SECONDS: i64 = 30 * 24 * 3_600;
@@ -29,6 +30,16 @@ pub struct WindowKey<'a> {
     pub model: &'a str,
     /// The beta headers' value, as the caller normalises it; empty if there are none.
     pub betas: &'a str,
+}
+
+/// What takes tools, or does not.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolUseKey<'a> {
+    pub tenant: &'a Tenant,
+    pub upstream: &'a str,
+    /// Of one model's APIs one may take tools, and another not.
+    pub dialect: Dialect,
+    pub model: &'a str,
 }
 
 /// A window as an upstream told it, in tokens.
@@ -81,15 +92,15 @@ pub enum ToolUse {
 impl Store {
     /// Whether a model takes tools, if that was learned. A refusal is forgotten with its [expiry](EXPIRY_SECONDS): servers
     /// learn, too.
-    pub fn tool_use(&self, tenant: &Tenant, upstream: &str, model: &str) -> Option<ToolUse> {
-        let taken = self.shared.learned().get(&tool_use_id(tenant, upstream, model), now())?.factor?;
+    pub fn tool_use(&self, key: &ToolUseKey<'_>) -> Option<ToolUse> {
+        let taken = self.shared.learned().get(&tool_use_id(key), now())?.factor?;
         Some(if taken > 0.0 { ToolUse::Taken } else { ToolUse::Refused })
     }
 
-    pub fn learn_tool_use(&self, tenant: &Tenant, upstream: &str, model: &str, told: ToolUse) {
-        if self.tool_use(tenant, upstream, model) != Some(told) {
+    pub fn learn_tool_use(&self, key: &ToolUseKey<'_>, told: ToolUse) {
+        if self.tool_use(key) != Some(told) {
             let factor = if told == ToolUse::Taken { 1.0 } else { 0.0 };
-            self.learn(tool_use_id(tenant, upstream, model), Value { factor: Some(factor), ..Value::default() });
+            self.learn(tool_use_id(key), Value { factor: Some(factor), ..Value::default() });
         }
     }
 
@@ -146,8 +157,8 @@ pub(super) fn calibration_id(tenant: &Tenant, upstream: &str, model: &str) -> Le
     id(&CALIBRATION, tenant, &[upstream, model])
 }
 
-fn tool_use_id(tenant: &Tenant, upstream: &str, model: &str) -> LearnedId {
-    id(&TOOL_USE, tenant, &[upstream, model])
+fn tool_use_id(key: &ToolUseKey<'_>) -> LearnedId {
+    id(&TOOL_USE, key.tenant, &[key.upstream, key.dialect.path(), key.model])
 }
 
 pub(super) fn window_id(key: &WindowKey<'_>) -> LearnedId {
@@ -258,14 +269,20 @@ mod tests {
     async fn whether_a_model_takes_tools_is_known_of_that_model_alone() {
         let store = Store::in_memory_only(crate::store::Limits::default()).await.unwrap();
         let (a, b) = (Tenant([1; 16]), Tenant([2; 16]));
-        store.learn_tool_use(&a, "u", "m", ToolUse::Refused);
-        assert_eq!(store.tool_use(&a, "u", "m"), Some(ToolUse::Refused));
-        for (tenant, upstream, model) in [(&b, "u", "m"), (&a, "v", "m"), (&a, "u", "n")] {
-            assert_eq!(store.tool_use(tenant, upstream, model), None);
+        let key = ToolUseKey { tenant: &a, upstream: "u", dialect: Dialect::Chat, model: "m" };
+        store.learn_tool_use(&key, ToolUse::Refused);
+        assert_eq!(store.tool_use(&key), Some(ToolUse::Refused));
+        for other in [
+            ToolUseKey { tenant: &b, ..key },
+            ToolUseKey { upstream: "v", ..key },
+            ToolUseKey { dialect: Dialect::Responses, ..key },
+            ToolUseKey { model: "n", ..key },
+        ] {
+            assert_eq!(store.tool_use(&other), None, "{other:?}");
         }
         assert_eq!(store.calibration(&a, "u", "m"), None);
-        store.learn_tool_use(&a, "u", "m", ToolUse::Taken);
-        assert_eq!(store.tool_use(&a, "u", "m"), Some(ToolUse::Taken));
+        store.learn_tool_use(&key, ToolUse::Taken);
+        assert_eq!(store.tool_use(&key), Some(ToolUse::Taken));
     }
 
     #[test]

@@ -40,8 +40,6 @@ pub struct Limits {
     pub commit_bound: Duration,
     /// Rows that are not in memory are waited for this long; then the request goes on without them.
     pub lookup_bound: Duration,
-    /// That the file still lies at its path is looked at no more often than this, before rows are replayed from memory.
-    pub look_every: Duration,
     /// A search through the log takes this long at most.
     pub search_bound: Duration,
 }
@@ -65,7 +63,6 @@ impl Default for Limits {
             max_log_marks: 1 << 17,
             commit_bound: COMMIT_BOUND,
             lookup_bound: LOOKUP_BOUND,
-            look_every: Duration::from_millis(50),
             search_bound: log::SEARCH_BOUND,
         }
     }

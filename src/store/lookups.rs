@@ -7,13 +7,14 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::reader::Query;
 use super::writer::Job;
-use super::{FoundOverlays, ReadError, Store, TEXT_BOUND, Tenant, sqlite};
+use super::{FoundOverlays, Health, ReadError, Store, TEXT_BOUND, Tenant};
 use crate::compact::Known;
 use crate::wire::Digest;
 
-/// A look-up that was hindered is tried so often, so far apart.
-const LOOKUPS: usize = 5;
+/// A look-up that was hindered is tried again, so far apart…
 const BETWEEN_LOOKUPS: Duration = Duration::from_millis(10);
+/// …and so often where the writer has no file.
+const LOOKUPS: usize = 5;
 
 /// How long a look-up may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,8 @@ impl Store {
     async fn known_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> Known {
         let found = || self.shared.memory().known(tenant, chain, Instant::now());
         let mut known = found();
-        if !known.as_ref().is_ok_and(points_nowhere) && self.is_another_file().await {
+        // Without a file memory is all there is.
+        if !known.as_ref().is_ok_and(points_nowhere) && self.health() == Health::Up && self.shared.door.is_gone() {
             self.follow_file().await;
             known = found();
         }
@@ -69,22 +71,9 @@ impl Store {
         }
     }
 
-    /// Whether the database that was opened no longer lies at its path. The disk is asked now and then, on a thread where
-    /// that delays nobody else; if it does not answer in time, nothing has changed as far as is known.
-    async fn is_another_file(&self) -> bool {
-        let Some((path, open)) = self.shared.open_file().filter(|_| self.shared.is_look_due()) else { return false };
-        let looked = tokio::task::spawn_blocking(move || !sqlite::is_at(&path, open));
-        match timeout(self.shared.limits.lookup_bound, looked).await {
-            Ok(looked) => looked.unwrap_or(false),
-            Err(_) => {
-                self.shared.found_too_late();
-                false
-            }
-        }
-    }
-
-    /// What lies at the path is not what is open: with the texts in it, what points to them is to be forgotten.
+    /// The file that was open is gone: with the texts in it, what points to them is forgotten, however late the writer is.
     async fn follow_file(&self) {
+        self.shared.memory().forget_stored();
         let (reply, followed) = oneshot::channel();
         if self.jobs.try_send(Job::Follow(reply)).is_ok() {
             let _ = timeout(self.shared.limits.lookup_bound, followed).await;
@@ -116,8 +105,8 @@ impl Store {
         FoundOverlays { rows: memory.overlays(tenant, chain).0, incomplete: false }
     }
 
-    /// Asks the database within the bound of a look-up, and anew where it was hindered for a moment: another connection
-    /// was in the way, or what lies at the path was just being opened.
+    /// Asks the database within the bound of a look-up, and anew where it was hindered: another connection was in the
+    /// way, or what lies at the path is being opened. To go on without what is known breaks the provider's cache.
     async fn look_up<T>(
         &self,
         wait: Wait,
@@ -128,9 +117,10 @@ impl Store {
             Wait::Until(Until(until)) => until,
         };
         let asked = async {
-            for _ in 0..LOOKUPS {
-                if wait == Wait::Usual && self.shared.is_unreadable() {
-                    return None;
+            for hindered in 0.. {
+                let given_up = hindered >= LOOKUPS && self.health() != Health::Up;
+                if given_up || wait == Wait::Usual && self.shared.is_unreadable() {
+                    break;
                 }
                 let (reply, answer) = oneshot::channel();
                 self.lookups.try_send(query(reply)).ok()?;

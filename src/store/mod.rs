@@ -11,6 +11,7 @@ mod commit;
 mod door;
 mod files;
 mod flushes;
+mod held;
 mod late;
 mod learned;
 mod limits;
@@ -50,7 +51,7 @@ pub use files::{
     MAX_AGENT_BYTES, MAX_FILE_BYTES, MAX_TENANT_BYTES, MAX_TENANT_FILES, MemoryEntry, MemoryError, Rewrite,
 };
 pub use flushes::{Flush, Said, Waiting};
-pub use learned::{LearnedWindow, ToolUse, WindowKey};
+pub use learned::{LearnedWindow, ToolUse, ToolUseKey, WindowKey};
 pub use limits::Limits;
 pub use lookups::Until;
 use notes::Note;

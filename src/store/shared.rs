@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::commit::Weight;
 use super::door::Door;
@@ -46,8 +46,6 @@ pub(super) struct Shared {
     /// Notes that found their queue full.
     dropped: AtomicU64,
     pub(super) door: Door,
-    /// When somebody last looked whether the file is still at its path.
-    looked: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -66,7 +64,6 @@ impl Shared {
             slow_lookups: AtomicU32::new(0),
             dropped: AtomicU64::new(0),
             door: Door::new(),
-            looked: Mutex::new(None),
             path,
             limits,
             keeps: Keeps::All,
@@ -110,7 +107,9 @@ impl Shared {
 
     /// The file is open for writing, with this secret.
     pub(super) fn opened(&self, files: Files, secret: InstallationSecret) {
-        self.door.opened(files);
+        if let Some(path) = &self.path {
+            self.door.opened(path, files);
+        }
         *self.secret.write().unwrap_or_else(PoisonError::into_inner) = secret;
         self.slow.store(0, Ordering::Relaxed);
         self.slow_lookups.store(0, Ordering::Relaxed);
@@ -162,21 +161,6 @@ impl Shared {
 
     pub(super) fn found_in_time(&self) {
         self.slow_lookups.store(0, Ordering::Relaxed);
-    }
-
-    /// The path, and which database was opened there. `None` while the store is degraded: memory is all there is.
-    pub(super) fn open_file(&self) -> Option<(PathBuf, Files)> {
-        self.path.clone().zip(self.door.open()).filter(|_| self.health() == Health::Up)
-    }
-
-    /// Whether it is time for a look at the file, which counts as taken.
-    pub(super) fn is_look_due(&self) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = looked.is_none_or(|looked| looked.elapsed() >= self.limits.look_every);
-        if due {
-            *looked = Some(Instant::now());
-        }
-        due
     }
 
     pub(super) fn set_unreadable(&self) {

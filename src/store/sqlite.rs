@@ -52,6 +52,18 @@ pub enum OpenError {
     System,
 }
 
+impl OpenError {
+    /// Whether another process has the file to itself: nothing is wrong with it.
+    pub(super) fn is_busy(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Schema { source: MigrateError::Execute(source), .. } => {
+                is_busy(source)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Which file an open database is, and which its log, whatever their paths name later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Files {
@@ -63,6 +75,11 @@ impl Files {
     /// Whether both are one database, whatever became of its log.
     pub(super) fn is_same_database(self, other: Self) -> bool {
         self.database == other.database
+    }
+
+    /// Whether the database is the file with this number on this device.
+    pub(super) fn is_database(self, device: u64, number: u64) -> bool {
+        self.database == Identity(device, number)
     }
 }
 
@@ -97,11 +114,6 @@ fn identity(path: &Path) -> Option<Identity> {
 pub(super) fn files(path: &Path) -> Option<Files> {
     let [log, _] = logs(path);
     Some(Files { database: identity(path)?, log: identity(Path::new(&log)) })
-}
-
-/// Whether the database of `files` lies at a path.
-pub(super) fn is_at(path: &Path, files: Files) -> bool {
-    identity(path) == Some(files.database)
 }
 
 /// Opens for writing: creates the file (mode 0600), brings the schema up to date, and reads the

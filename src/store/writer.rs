@@ -232,7 +232,7 @@ impl Writer {
     async fn close(&mut self) {
         self.write_last().await;
         while self.flush().await == Due::More {}
-        self.let_go().await;
+        self.let_go_for_good().await;
         self.shared.closed();
     }
 }

@@ -8,6 +8,7 @@
 mod answer;
 mod chat;
 mod events;
+mod look;
 mod messages;
 mod object;
 mod own;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
+pub use self::look::{Look, Looks};
 use self::object::Object;
 pub use self::own::{NAMESPACE, Own, offered_name};
 use super::conversation::{Conversation, Dialect, Digest};
@@ -155,6 +157,12 @@ impl Conversation<'_> {
             Dialect::Messages => messages::may_keep(self, count),
             Dialect::Responses => responses::may_keep(self, count),
         }
+    }
+
+    /// Says that no tool may be called.
+    pub fn calls_none(&self) -> Option<Edit> {
+        let none = if self.dialect == Dialect::Messages { r#"{"type":"none"}"# } else { r#""none""# };
+        tools::chosen(self, none)
     }
 
     /// Whether the client wants an answer that calls a tool, whichever: one of its own.

@@ -73,9 +73,17 @@ fn a_refused_rewrite_is_told() {
     assert_eq!(play(Sent::Rewritten, 500, &[template.as_bytes()], Ending::End).0, Step::Rejected(500));
     assert_eq!(ends_in(500, template), Step::Release, "the client's own body is the client's");
     let tools = r#"{"error":{"message":"No endpoints found that support tool use"}}"#;
-    for status in [400, 404, 422, 500, 503] {
-        assert_eq!(play(Sent::Rewritten, status, &[tools.as_bytes()], Ending::End).0, Step::Rejected(status));
+    for status in 400..600 {
+        assert_eq!(play(Sent::Offering, status, &[tools.as_bytes()], Ending::End).0, Step::Rejected(status));
         assert_eq!(ends_in(status, tools), Step::Release, "the client's own tools are the client's");
+        let rewritten = play(Sent::Rewritten, status, &[tools.as_bytes()], Ending::End).0;
+        assert_eq!(rewritten, if matches!(status, 400 | 422) { Step::Rejected(status) } else { Step::Release });
+        let other = if matches!(status, 400 | 422) { Step::Rejected(status) } else { Step::Release };
+        assert_eq!(play(Sent::Offering, status, &[QUOTA.as_bytes()], Ending::End).0, other, "{status}");
+    }
+    for text in [tools.to_owned(), format!("data: {tools}\n\n")] {
+        assert_eq!(play(Sent::Offering, 200, &[text.as_bytes()], Ending::End).0, Step::Rejected(400), "{text}");
+        assert_eq!(play(Sent::Rewritten, 200, &[text.as_bytes()], Ending::End).0, Step::Release, "{text}");
     }
 }
 

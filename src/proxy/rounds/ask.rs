@@ -38,7 +38,6 @@ impl Rounds {
             return None;
         }
         let conversation = compactor.read(self.draft.dialect, &client, self.draft.owner.0).await?;
-        self.demanding = conversation.demands_a_call();
         // Who continues an answer by its id has the next round continue this one.
         let id = id.filter(|_| chain::previous(&conversation).is_some());
         let edits = match id.and_then(|id| conversation.behind(&id, &said)) {
@@ -57,10 +56,8 @@ impl Rounds {
             parts.headers.remove(name);
         }
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
-        // The last round is to bring the call that the client asked for: there are only its own tools to be called.
-        let tools = if self.demanding && self.draft.is_at_limit() { Tools::Without } else { Tools::Offered };
         let recorder = self.recorder.take();
-        let (call, shown) = self.ask((&parts, &intake), tools, recorder).await?;
+        let (call, shown) = self.ask((&parts, &intake), self.draft.tools(), recorder).await?;
         self.draft.show(shown);
         Ok(call)
     }

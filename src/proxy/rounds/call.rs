@@ -36,6 +36,8 @@ pub(in super::super) struct Call {
 pub(super) struct Reading {
     answer: Response<Incoming>,
     pieces: VecDeque<Bytes>,
+    /// What was read, decoded, and is to be read again.
+    ahead: VecDeque<Bytes>,
     failure: Option<RelayError>,
     decoder: Option<Decoder>,
     /// How long the upstream may be silent.
@@ -66,7 +68,8 @@ impl Call {
         let decoder = encoding.and_then(|encoding| Decoder::new(encoding, DECODED_BYTES));
         let (watch, tally) = (self.watch, Some(Arc::clone(tally)));
         let seen = Seen { watch, tail: Tail::default(), last: Last::default(), form, tally };
-        Reading { answer, pieces, failure: failure.map(RelayError::Upstream), decoder, idle, seen }
+        let (ahead, failure) = (VecDeque::new(), failure.map(RelayError::Upstream));
+        Reading { answer, pieces, ahead, failure, decoder, idle, seen }
     }
 
     /// The body of an error, as far as it is worth showing and comes within `idle` from piece to piece.
@@ -88,6 +91,9 @@ impl Call {
 impl Reading {
     /// What comes next, decoded. `None`: the answer has ended, well or not.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, End> {
+        if let Some(piece) = self.ahead.pop_front() {
+            return Ok(Some(piece));
+        }
         let decoded = match (self.piece().await, &mut self.decoder) {
             (Some(data), None) => data,
             (Some(data), Some(decoder)) => {
@@ -109,6 +115,11 @@ impl Reading {
         };
         self.seen.decoded(&decoded);
         Ok(Some(decoded))
+    }
+
+    /// What was read comes once more, in these pieces.
+    pub(super) fn put_back(&mut self, pieces: Vec<Bytes>) {
+        self.ahead.extend(pieces.into_iter().filter(|piece| !piece.is_empty()));
     }
 
     /// The next piece as it came.
@@ -135,7 +146,7 @@ impl Reading {
 
     /// Whether its last event has come: nothing that is said behind it counts.
     pub(super) fn is_over(&self) -> bool {
-        self.seen.form == Form::Stream && self.seen.last.is_final_event()
+        self.ahead.is_empty() && self.seen.form == Form::Stream && self.seen.last.is_final_event()
     }
 
     /// How the answer broke off, if it did. What happens behind its last event is no matter.

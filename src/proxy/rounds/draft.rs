@@ -9,6 +9,7 @@ use super::super::aliases::{alias_row, offer_row};
 use super::super::asides::Retold;
 use super::super::identity::Names;
 use super::super::offered::Offered;
+use super::super::origin::Tools;
 use super::super::overlay::row;
 use super::super::reading::{Reading, Who};
 use super::super::work::Work;
@@ -24,6 +25,10 @@ use crate::wire::{self, Conversation, Dialect, Digest, Sight, chain};
 /// What the model is told of calls at the end of a turn that may not go on.
 const NOT_RUN: &str =
     "Error: not run, because this turn had too many such calls in a row. Call again if it is still needed.";
+/// What the client is told where such a turn ends and the model has said nothing in it: an empty message is taken back by
+/// few providers.
+const NO_ANSWER: &str =
+    "(No answer yet: this turn ended while the model was still looking things up. Ask it to go on.)";
 
 /// An answer in the making.
 pub(in super::super) struct Draft {
@@ -32,6 +37,8 @@ pub(in super::super) struct Draft {
     pub(in super::super) form: Form,
     pub(in super::super) offered: Arc<Offered>,
     toolbox: Toolbox,
+    /// The client has no tools of its own.
+    alone: bool,
     pub(in super::super) most_rounds: usize,
     /// Whose conversation it is, where the answer follows, and how long the body is at least.
     pub(in super::super) owner: (Tenant, Digest),
@@ -67,6 +74,7 @@ impl Draft {
             form,
             offered: Arc::clone(offered),
             toolbox: toolbox.mirrored(work.origin.workspace.clone()).to(shown(work)),
+            alone: overlaid.alone,
             most_rounds: settings.max_rounds,
             owner: (work.origin.tenant, work.origin.root),
             place: (overlaid.tip, overlaid.least),
@@ -99,6 +107,16 @@ impl Draft {
         self.calls >= self.most_rounds
     }
 
+    /// How the proxy's tools come into the next model call. The last one has none of them to call, so that it brings an
+    /// answer: a client's own stay, and where there are no others a history with calls needs them (P11).
+    pub(in super::super) fn tools(&self) -> Tools {
+        match self.is_at_limit() {
+            false => Tools::Offered,
+            true if self.alone => Tools::Uncalled,
+            true => Tools::Without,
+        }
+    }
+
     pub(in super::super) fn count(&self, result: &'static str) {
         self.shard.proxy.metrics.round_ended(result);
     }
@@ -127,6 +145,11 @@ impl Draft {
     pub(in super::super) fn take_back(&mut self, round: &Round) {
         self.results.pop();
         self.refuse(round, "no_room");
+    }
+
+    /// Where nothing was said in the turn that is over now, its client is told so.
+    pub(super) fn break_silence(&mut self) {
+        self.answer.break_silence(NO_ANSWER);
     }
 
     /// Where the provider has the answer, and the id by which its client knows it.

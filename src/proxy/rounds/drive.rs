@@ -1,24 +1,34 @@
 //! Round after round, until the answer ends.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 
+use super::super::hold::status_of;
 use super::super::outcome::Outcome;
 use super::super::relay::RelayError;
 use super::super::reply::{self, Fault};
-use super::call::Call;
+use super::call::{Call, Reading};
 use super::sink::Sink;
 use super::{End, Rounds};
-use crate::wire::rounds::{Ending, Form};
+use crate::wire::rounds::{Ending, Form, Look, Looks};
 
 /// What follows on the answer of one model call: another, or the end.
-type Next = Result<Call, End>;
+type Next = Result<Reading, End>;
+
+/// Any object.
+type Told = HashMap<String, IgnoredAny>;
 
 fn too_long() -> Fault {
     Fault::new(Outcome::AnswerBroken, "the upstream's answer is too long to be put together")
+}
+
+fn no_answer() -> Fault {
+    Fault::new(Outcome::AnswerBroken, "the upstream sent no answer")
 }
 
 impl Rounds {
@@ -38,6 +48,10 @@ impl Rounds {
             End::Relay(call) => {
                 let error = call.error(self.idle()).await;
                 self.fail(&error, &mut sink).await;
+            }
+            End::Nothing(other) if !other.is_empty() => self.fail(&other, &mut sink).await,
+            End::Nothing(_) => {
+                self.fail(&reply::error_body(Some(self.draft.dialect), &no_answer()), &mut sink).await;
             }
             End::Fault(fault) => self.fail(&reply::error_body(Some(self.draft.dialect), &fault), &mut sink).await,
         }
@@ -59,6 +73,9 @@ impl Rounds {
             End::Broken(_) => {
                 Err(End::Fault(Fault::new(Outcome::AnswerBroken, "the upstream broke off in its answer")))
             }
+            // An error of the provider's, within a success.
+            End::Nothing(other) if serde_json::from_slice::<Told>(&other).is_ok() => Ok(other),
+            End::Nothing(_) => Err(End::Fault(no_answer())),
             end => Err(end),
         }
     }
@@ -69,26 +86,55 @@ impl Rounds {
     }
 
     async fn drive(&mut self, first: Call, sink: &mut Sink) -> End {
-        let mut call = first;
+        let mut reading = self.read(first);
         loop {
             self.let_go(sink);
-            let next = match self.pump(call, sink).await {
+            let next = match self.pump(reading, sink).await {
                 Ok(None) => self.next(sink).await,
                 Ok(Some(error)) => self.give_way(End::Broken(error), sink).await,
                 Err(End::Gone) => return End::Gone,
                 Err(end) => self.give_way(end, sink).await,
             };
-            call = match next {
-                Ok(call) => call,
+            reading = match next {
+                Ok(reading) => reading,
                 Err(End::Broken(error)) => return self.break_off(error, sink).await,
                 Err(end) => return end,
             };
         }
     }
 
+    fn read(&self, call: Call) -> Reading {
+        call.read(self.draft.form, self.idle(), &self.tally)
+    }
+
+    /// Begins to read the answer of a further model call, as far as it takes to see that it is one. Of JSON that is seen
+    /// at its end.
+    async fn begun(&mut self, call: Result<Call, End>, sink: &mut Sink) -> Next {
+        let mut reading = self.read(Call::judged(call)?);
+        if self.draft.form == Form::Json {
+            return Ok(reading);
+        }
+        let mut look = Look::new(self.draft.dialect);
+        while let Some(data) = reading.next().await? {
+            match look.push(&data) {
+                Looks::Unclear(alive) => {
+                    if !sink.pass(alive).await {
+                        return Err(End::Gone);
+                    }
+                }
+                Looks::Answer => {
+                    reading.put_back(look.into_held());
+                    return Ok(reading);
+                }
+                Looks::Other(other) => return Err(End::Nothing(other)),
+            }
+        }
+        let other = look.into_held().concat().into();
+        Err(reading.end().await.map_or(End::Nothing(other), End::Broken))
+    }
+
     /// Hands on what the client is to see of one model call's answer, and tells how that broke off, if it did.
-    async fn pump(&mut self, call: Call, sink: &mut Sink) -> Result<Option<RelayError>, End> {
-        let mut reading = call.read(self.draft.form, self.idle(), &self.tally);
+    async fn pump(&mut self, mut reading: Reading, sink: &mut Sink) -> Result<Option<RelayError>, End> {
         while let Some(data) = reading.next().await? {
             let pieces = self.draft.answer.push(&data);
             self.weigh();
@@ -137,6 +183,11 @@ impl Rounds {
     /// What follows on an answer that has come whole.
     async fn next(&mut self, sink: &mut Sink) -> Next {
         let round = match self.draft.answer.end() {
+            Ending::Answered if self.is_further() && self.draft.answer.is_other() => {
+                self.draft.count("failed");
+                let other = self.draft.answer.finish().concat().into();
+                return self.give_way(End::Nothing(other), sink).await;
+            }
             Ending::Answered => return Err(self.finish(sink).await),
             Ending::Handed(round) => {
                 self.draft.run(&round).await;
@@ -147,6 +198,7 @@ impl Rounds {
         };
         if self.draft.is_at_limit() {
             self.draft.refuse(&round, "limit");
+            self.draft.break_silence();
             return Err(self.finish(sink).await);
         }
         let said = self.draft.run(&round).await;
@@ -154,14 +206,17 @@ impl Rounds {
         self.draft.keep_offer().await;
         let Some(intake) = self.continued(said).await else {
             self.draft.take_back(&round);
+            self.draft.break_silence();
             return Err(self.finish(sink).await);
         };
         self.draft.count("again");
-        match Call::judged(self.ask_on(intake).await) {
-            Ok(call) => {
+        let asked = self.ask_on(intake).await;
+        match self.begun(asked, sink).await {
+            Ok(reading) => {
                 self.draft.answer.next_round();
-                Ok(call)
+                Ok(reading)
             }
+            Err(End::Gone) => Err(End::Gone),
             // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
             Err(_) if sink.is_shown() => {
                 self.draft.count("failed");
@@ -174,15 +229,26 @@ impl Rounds {
         }
     }
 
+    /// Whether the answer that has come is to another call than the first.
+    fn is_further(&self) -> bool {
+        self.draft.calls > 1 || self.draft.forgotten
+    }
+
     /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
     /// request takes its place; but nobody is asked again at once who wants fewer requests (L6).
-    async fn give_way(&mut self, end: End, sink: &Sink) -> Next {
-        let limited = matches!(&end, End::Relay(call) if call.held.answer.status() == StatusCode::TOO_MANY_REQUESTS);
-        let is_clients = self.draft.calls == 1 && !matches!(end, End::TooLong);
+    async fn give_way(&mut self, end: End, sink: &mut Sink) -> Next {
+        let status = match &end {
+            End::Relay(call) => Some(call.held.answer.status().as_u16()),
+            End::Nothing(other) => status_of(other),
+            _ => None,
+        };
+        let limited = status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16());
+        let is_clients = !self.is_further() && !matches!(end, End::TooLong);
         if is_clients || self.draft.forgotten || limited || sink.is_shown() {
             return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }
-        Call::judged(self.ask_anew().await)
+        let asked = self.ask_anew().await;
+        self.begun(asked, sink).await
     }
 
     /// Ends the answer, once what the client did not see of it is kept.

@@ -48,8 +48,6 @@ pub struct Rounds {
     /// Sees the current call's answer.
     watch: Option<Box<Watch>>,
     pub tally: Tally,
-    /// The client wants one of its tools called.
-    demanding: bool,
     /// No further round follows: something stands behind this answer already, or the client cancels it.
     pub closed: bool,
     /// Requests that were sent behind this one.
@@ -146,7 +144,6 @@ impl Rounds {
             shown: false,
             watch,
             tally: Tally::default(),
-            demanding: false,
             closed: false,
             behind: 0,
             cancel: None,
@@ -275,15 +272,12 @@ impl Rounds {
             return None;
         }
         let conversation = compactor.read(Dialect::Responses, &self.body, self.draft.owner.0).await?;
-        self.demanding = conversation.demands_a_call();
         let body: Bytes = splice(&self.body, conversation.behind(&id, said)?).ok()?.concat().into();
         drop(conversation);
         self.draft.calls += 1;
-        // The last round is to bring the call that the client asked for: there are only its own tools to be called.
-        let tools = if self.demanding && self.draft.is_at_limit() { Tools::Without } else { Tools::Offered };
         let raw = vec![text_frame(std::slice::from_ref(&body), Some(mask()))];
         let reached = Reached { alias: None, offered: Arc::clone(&self.draft.offered) };
-        let work = self.asker.look((body, vec![Arc::new(permit)]), (tools, Some(reached))).await?;
+        let work = self.asker.look((body, vec![Arc::new(permit)]), (self.draft.tools(), Some(reached))).await?;
         Some((raw, work))
     }
 }

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::aliases::Reached;
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
-use super::super::second::{Attempt, Next, Refusal, next};
+use super::super::second::{Attempt, Blames, Next, Refusal, next};
 use super::super::work::Work;
 use super::ends::mask;
 use super::rounds::{Rounds, Running};
@@ -171,12 +171,12 @@ impl Sent {
 
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
         let sent = if self.work.is_rewritten() { Body::Rewritten } else { Body::Original };
-        let of_form = refusal::blames_form(text);
-        let refusal = Refusal { verdict, status: status_of(text), sent, of_form, overflow: self.work.overflow() };
+        let blames = if refusal::blames_form(text) { Blames::Form } else { Blames::Nothing };
+        let refusal = Refusal { verdict, status: status_of(text), sent, blames, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),
-            Next::Original => Step::Original,
+            Next::Original | Next::WithoutTools => Step::Original,
             Next::FirstRefusal { condemned } => Step::FirstError { condemned },
         }
     }

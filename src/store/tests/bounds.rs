@@ -201,13 +201,12 @@ fn full_queues_never_block() {
 /// Who waits for what is added and for rows waits once, however late the store is.
 #[tokio::test]
 async fn all_that_is_waited_for_patiently_is_waited_for_once() {
-    let f = Fixture::with(Limits { look_every: Duration::from_secs(3_600), ..patient() }).await;
+    let f = Fixture::new().await;
     let turns = chain("a", 4);
     let added = Overlay { digest: turns[1], kind: OverlayKind::Aside, body: "[]".into(), least: 0 };
     let batch = Batch { overlays: vec![added], ..evicting(&turns, "x") };
     f.another().await.commit(&f.tenant, batch).await.unwrap();
     f.store.flush().await;
-    f.store.shared.is_look_due();
     // The readers are kept out.
     let alone = f.store.shared.door.clear().await;
     let until = Until::within(Duration::from_millis(20));

@@ -85,33 +85,32 @@ async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
     assert_eq!((stored(&f).await, f.known(&turns).await.seen), ((1, 0), 0));
 }
 
-/// A disk may take its time. Whoever has rows waits for it without holding others up, and once for many; whoever has
-/// none does not wait.
-#[test]
-fn the_file_is_looked_at_now_and_then_where_it_delays_nobody() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
-    runtime.block_on(async {
-        for (look_every, waits) in [(Duration::ZERO, true), (Duration::from_secs(3_600), false)] {
-            let f = Fixture::with(Limits { look_every, ..patient() }).await;
-            let (turns, other) = (chain("a", 4), chain("b", 2));
-            f.commit(evicting(&turns, "x")).await.unwrap();
-            for chain in [&turns, &other] {
-                f.known(chain).await;
-            }
-            let (answers, answered) = std::sync::mpsc::channel::<()>();
-            let disk = tokio::task::spawn_blocking(move || answered.recv().is_err());
-            let mut known = Box::pin(f.known(&turns));
-            let at_once = (&mut known).now_or_never();
-            assert_eq!((at_once.is_none(), f.known(&other).now_or_never()), (waits, Some(Known::default())));
-            drop(answers);
-            assert!(disk.await.unwrap());
-            let known = match at_once {
-                Some(known) => known,
-                None => known.await,
-            };
-            assert_eq!(known.evictions.len(), 1);
-        }
-    });
+/// A file that is replaced is gone as well; one that is there costs no wait. The writer need not have seen it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_points_into_a_file_that_is_gone_is_forgotten_however_late_the_writer_is() {
+    let bound = Duration::ZERO;
+    let f = Fixture::with(Limits { lookup_bound: bound, ..patient() }).await;
+    let turns = chain("a", 4);
+    f.commit(evicting(&turns, "before")).await.unwrap();
+    texts_are_idle(&f).await;
+    assert_eq!(f.known(&turns).now_or_never().expect("no wait").evictions.len(), 1);
+    let other = f.folder.path().join("other");
+    std::fs::write(&other, "").unwrap();
+    std::fs::rename(&other, file(f.folder.path())).unwrap();
+    assert_eq!(f.known(&turns).await.evictions.len(), 0);
+}
+
+/// Until the writer has opened it anew, nobody goes on without what is known.
+#[tokio::test]
+async fn rows_are_waited_for_while_the_file_is_opened_anew() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 4);
+    commit(&f, evicting(&turns, "x")).await.unwrap();
+    f.store.shared.memory().forget_rows();
+    std::fs::remove_file(f.folder.path().join("state.db-wal")).unwrap();
+    let known = f.known(&turns).await;
+    assert_eq!((known.evictions.len(), known.incomplete), (1, false));
 }
 
 /// Logs beside a file that is new are those of another that is gone.

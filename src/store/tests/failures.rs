@@ -36,6 +36,39 @@ async fn a_locked_file_costs_the_bound_and_nothing_lands_later() {
     f.commit(evicting(&turns, "in time")).await.unwrap();
 }
 
+/// Whoever opens it next need not wait for connections that are still about to close: the last one removes the log.
+#[tokio::test]
+async fn a_closed_store_has_left_its_file() {
+    let f = Fixture::new().await;
+    let turns = chain("a", 4);
+    f.commit(evicting(&turns, "x")).await.unwrap();
+    f.store.shared.memory().forget_rows();
+    assert_eq!(f.known(&turns).await.evictions.len(), 1, "a reader is connected");
+    f.store.close().await;
+    let left: Vec<_> = std::fs::read_dir(f.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["state.db"]);
+}
+
+/// Another process that has the file to itself for a while, as whoever closes it last does, is waited for.
+#[tokio::test]
+async fn a_file_that_is_locked_when_it_is_opened_is_waited_for() {
+    let f = Fixture::new().await;
+    f.commit(evicting(&chain("a", 4), "x")).await.unwrap();
+    f.store.close().await;
+    let mut outsider = f.outsider().await;
+    for pragma in ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"] {
+        sqlx::query(pragma).execute(&mut outsider).await.unwrap();
+    }
+    let mut opening = Box::pin(f.another());
+    let path = file(f.folder.path());
+    let tried = sqlite::open_reader(&path);
+    let both = futures_util::future::select(&mut opening, Box::pin(tried)).await;
+    let futures_util::future::Either::Right((tried, _)) = both else { panic!("opened while locked") };
+    assert!(sqlite::is_busy(&tried.unwrap_err()), "as long as the database itself waits");
+    outsider.close().await.unwrap();
+    assert_eq!(opening.await.health(), Health::Up);
+}
+
 #[tokio::test]
 async fn a_lock_that_stays_degrades_and_then_costs_nothing() {
     let f = Fixture::impatient().await;

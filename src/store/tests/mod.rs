@@ -77,8 +77,7 @@ impl Fixture {
 /// then.
 fn patient() -> Limits {
     let bound = std::time::Duration::from_secs(60);
-    let look_every = std::time::Duration::ZERO;
-    Limits { commit_bound: bound, lookup_bound: bound, look_every, ..Limits::default() }
+    Limits { commit_bound: bound, lookup_bound: bound, ..Limits::default() }
 }
 
 fn file(folder: &Path) -> std::path::PathBuf {

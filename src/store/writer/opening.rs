@@ -14,10 +14,23 @@ use crate::store::sqlite::{self, OpenError, Probe, is_busy};
 
 /// A connection closes within this time, or is given up.
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
+/// A file that another process has to itself is tried again, so far apart, within the bound of an opening.
+const BETWEEN_OPENINGS: Duration = Duration::from_millis(20);
 
 impl Writer {
-    /// Opens the file and reads what memory needs of it.
+    /// Opens the file and reads what memory needs of it. Another process that opens or closes it has it to itself for a
+    /// while, which is waited for.
     pub(in crate::store) async fn open(&mut self, probe: Probe) -> Result<(), OpenError> {
+        let until = Instant::now() + OPEN_BOUND;
+        loop {
+            match self.open_now(probe).await {
+                Err(error) if error.is_busy() && Instant::now() < until => tokio::time::sleep(BETWEEN_OPENINGS).await,
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_now(&mut self, probe: Probe) -> Result<(), OpenError> {
         let Some(path) = self.shared.path.clone() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
         let opening = async {
@@ -76,6 +89,14 @@ impl Writer {
         {
             tracing::warn!(file = ?self.shared.path, "a connection to the state file does not close");
         }
+    }
+
+    /// Closes the connection when the readers have closed theirs: the last one to close has the file to itself for a
+    /// while, and whoever opens it next finds it free.
+    pub(super) async fn let_go_for_good(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let _alone = tokio::time::timeout(CLOSE_BOUND, shared.door.clear()).await;
+        self.let_go().await;
     }
 
     /// A file that was deleted or replaced, or whose log was, is opened anew at its path. With a database its texts

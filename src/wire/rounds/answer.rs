@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::events::{Cutter, Event};
+use super::look::is_answer;
 use super::{Alias, Aside, Dialect, Ending, Form, Own, OwnResult, Reach, chat, messages, responses};
 
 /// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
@@ -178,6 +179,16 @@ impl Answer {
         each!(&self.splicer, it => it.hides())
     }
 
+    /// Whether the JSON that has ended the current round is no answer: an error, a page, nothing.
+    pub fn is_other(&self) -> bool {
+        let dialect = match &self.splicer {
+            Splicer::Chat(_) => Dialect::Chat,
+            Splicer::Messages(_) => Dialect::Messages,
+            Splicer::Responses(_) => Dialect::Responses,
+        };
+        self.form == Form::Json && self.state == State::Reading && !is_answer(dialect, &self.json)
+    }
+
     /// Bytes that are held.
     pub fn held(&self) -> usize {
         let ends: usize = self.out.ends.iter().chain(&self.last).map(Bytes::len).sum();
@@ -213,6 +224,13 @@ impl Answer {
         each!(&mut self.splicer, it => it.next_round(&json));
         (self.cutter, self.out, self.last) = (Cutter::default(), Out::default(), Vec::new());
         (self.body, self.state) = (Vec::new(), State::Reading);
+    }
+
+    /// Where the client has nothing of an answer that ends with calls of the proxy's: has it say `text`. What says
+    /// nothing may not be sent back to every provider.
+    pub fn break_silence(&mut self, text: &str) {
+        let before = each!(&mut self.splicer, it => it.break_silence(text));
+        self.out.ends.splice(0..0, before);
     }
 
     /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not

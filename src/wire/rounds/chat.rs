@@ -83,6 +83,12 @@ impl Splicer {
         self.story.next_round();
     }
 
+    /// The text comes with the reason for the end.
+    pub(super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
+        self.story.break_silence(text);
+        Vec::new()
+    }
+
     /// An event of the end.
     pub(super) fn ended(&mut self, event: Event) -> Bytes {
         stream::ended(&self.story, event)

@@ -37,6 +37,8 @@ pub struct Splicer {
     input: Vec<(&'static str, u64)>,
     /// Blocks of the JSON answers before this one that the client sees.
     before: Vec<Bytes>,
+    /// The block that the client sees where there is no other.
+    filler: Option<Bytes>,
 }
 
 impl Splicer {
@@ -53,6 +55,7 @@ impl Splicer {
             output: (0, 0),
             input: Vec::new(),
             before: Vec::new(),
+            filler: None,
         }
     }
 
@@ -242,10 +245,29 @@ impl Splicer {
     /// The last round's JSON answer with what the client sees of all.
     pub(super) fn whole(&mut self, body: Bytes) -> Bytes {
         let Some(message) = Object::read(&body, 0).filter(|_| self.hides()) else { return body };
-        let all = [&*self.before, &*self.shown(&body)].concat();
+        let all = [&*self.before, &*self.shown(&body), self.filler.as_slice()].concat();
         let content = [b"[", &*all.join(&b","[..]), b"]"].concat();
         let edit = message.set("content", content);
         self.totalled(&edited(&body, Vec::from_iter(edit)))
+    }
+
+    pub(super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
+        if !self.told.is_silent() {
+            return Vec::new();
+        }
+        let (index, quoted) = (self.told.parts(), quoted(text));
+        self.told.part(false);
+        self.told.say(text);
+        self.filler = Some(format!(r#"{{"type":"text","text":{quoted}}}"#).into());
+        let event = |kind: &str, rest: &str| {
+            format!("event: {kind}\ndata: {{\"type\":\"{kind}\",\"index\":{index}{rest}}}\n\n").into()
+        };
+        let delta = format!(r#","delta":{{"type":"text_delta","text":{quoted}}}"#);
+        vec![
+            event("content_block_start", r#","content_block":{"type":"text","text":""}"#),
+            event("content_block_delta", &delta),
+            event("content_block_stop", ""),
+        ]
     }
 
     /// An event of the end.

@@ -5,6 +5,7 @@ mod items;
 mod offers;
 mod put_back;
 mod retold;
+mod said;
 
 use bytes::Bytes;
 
@@ -46,6 +47,8 @@ pub struct Splicer {
     before: (u64, u64),
     /// Items that the client saw of the rounds before.
     shown: Vec<Bytes>,
+    /// The item that the client sees where there is no other.
+    filler: Option<Bytes>,
 }
 
 /// One output item in the making.
@@ -73,6 +76,7 @@ impl Splicer {
             next: (0, false),
             before: (0, 0),
             shown: Vec::new(),
+            filler: None,
         }
     }
 
@@ -344,7 +348,7 @@ impl Splicer {
         }
         // Some servers leave it out: the items were events.
         if !response.elements("output").is_empty() || begun.is_none() {
-            let shown = [&*self.shown, &*self.shown_of_round()].concat();
+            let shown = [&*self.shown, &*self.shown_of_round(), self.filler.as_slice()].concat();
             let output = [b"[", &*shown.join(&b","[..]), b"]"].concat();
             edits.extend(response.set("output", output));
         }

@@ -55,6 +55,11 @@ impl Told {
         self.said.add(text);
     }
 
+    /// Whether the client sees nothing, or nothing but thoughts, of what ends with calls of the proxy's.
+    pub(super) fn is_silent(&self) -> bool {
+        self.place.solid == 0 && !self.rounds.is_empty()
+    }
+
     /// The client sees a call.
     pub(super) fn call(&mut self, id: &str) {
         self.calls.push(id.to_owned());

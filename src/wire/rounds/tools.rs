@@ -34,6 +34,17 @@ pub(super) fn added(conversation: &Conversation<'_>, defined: &str) -> Option<Ed
     Some(Edit { span: end..end, with: format!("{comma}{defined}").into() })
 }
 
+/// The edit that makes the choice of a tool.
+pub(super) fn chosen(conversation: &Conversation<'_>, choice: &str) -> Option<Edit> {
+    // Of a member that is there twice, the last one counts.
+    let made = conversation.fields.members.iter().rfind(|(key, _)| key.as_ref() == "tool_choice");
+    if let Some((_, span)) = made {
+        return Some(Edit { span: span.clone(), with: choice.to_owned().into() });
+    }
+    let begin = conversation.body.iter().position(|byte| *byte == b'{')? + 1;
+    Some(Edit { span: begin..begin, with: format!(r#""tool_choice":{choice},"#).into() })
+}
+
 fn member<'c>(conversation: &'c Conversation<'_>) -> Option<&'c Range<usize>> {
     conversation.fields.members.iter().find(|(key, _)| key.as_ref() == "tools").map(|(_, span)| span)
 }

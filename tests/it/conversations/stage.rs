@@ -36,7 +36,7 @@ pub struct Stage {
     config: Config,
     running: Option<(Served, Option<Arc<Store>>)>,
     /// Fail-opens of the runs that have ended.
-    fail_opens: u64,
+    fail_opens: Vec<String>,
     folder: TempDir,
     client: Client<HttpConnector, Full<Bytes>>,
 }
@@ -120,8 +120,17 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         config.state.url = format!("sqlite://{}", folder.path().join("state.db").display());
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut stage =
-            Self { provider, judge, form: Form::Chat, window, config, running: None, fail_opens: 0, folder, client };
+        let mut stage = Self {
+            provider,
+            judge,
+            form: Form::Chat,
+            window,
+            config,
+            running: None,
+            fail_opens: Vec::new(),
+            folder,
+            client,
+        };
         stage.start();
         stage
     }
@@ -147,13 +156,14 @@ impl Stage {
         self.start();
     }
 
-    /// Requests that went out less rewritten than they were due, in all runs.
-    pub async fn fail_opens(&self) -> u64 {
+    /// Requests that went out less rewritten than they were due, in all runs: the counters that are not 0, as
+    /// /metrics has them.
+    pub async fn fail_opens(&self) -> Vec<String> {
         let admin = self.running.as_ref().unwrap().0.admin_addr;
         let page = get(admin, "/metrics").await;
-        let lines = page.text().lines().filter(|line| line.starts_with(FAIL_OPENS));
-        let counts = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
-        self.fail_opens + counts.sum::<u64>()
+        let text = page.text();
+        let counted = text.lines().filter(|line| line.starts_with(FAIL_OPENS) && !line.ends_with(" 0"));
+        self.fail_opens.iter().cloned().chain(counted.map(str::to_owned)).collect()
     }
 
     /// Whether the removed text with this id is there.

@@ -1,5 +1,6 @@
 //! Clients without tools of their own: what left their conversations is read back all the same, and they see no call.
 
+mod failing;
 mod refused;
 
 use http_body_util::BodyExt;
@@ -185,7 +186,7 @@ async fn rounds_that_end_or_fail_show_no_call() {
         let (provider, proxy) =
             pair(scripted((0..9).map(|_| calls("")).collect()), &plain.sections("max_rounds = 2\n")).await;
         let had = plain.cell.had(&proxy, &plain.asked("limit")).await;
-        assert_eq!((had.text.as_str(), had.calls.len(), had.waits), ("", 0, false), "{plain:?}");
+        assert!(had.text.starts_with("(No answer yet: ") && had.calls.is_empty() && !had.waits, "{plain:?} {had:?}");
         assert_eq!(provider.violations(), []);
 
         let steps = vec![

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use compactproxy::telemetry::metrics::{Metrics, TOOL_ROUNDS};
 
+use serde_json::json;
+
 use crate::support::chat::{attempts, changed, pair, parsed};
+use crate::support::dialects::Messages;
+use crate::support::recall::EVICTION;
 
 use super::*;
 
@@ -66,24 +70,83 @@ async fn what_was_read_before_the_last_round_is_kept_where_nothing_is_said_behin
     }
 }
 
-/// What a client was given it may send back: a message of Chat's has a text where it has no calls.
+/// How the tools come into each request: the proxy's, the client's, and the choice.
+fn offered(cell: Cell, provider: &Provider) -> Vec<(bool, bool, Value)> {
+    let asked = attempts(provider).into_iter().map(|exchange| {
+        let body = exchange.json();
+        let has = |name: &str| body["tools"].to_string().contains(&format!("\"{name}\""));
+        (has("read_evicted"), has("execute"), body["tool_choice"].clone())
+    });
+    asked
+        .map(|(own, clients, choice)| (own, clients, if cell.is_none(&choice) { "none".into() } else { choice }))
+        .collect()
+}
+
+impl Cell {
+    fn is_none(self, choice: &Value) -> bool {
+        *choice == if self.dialect.path() == Messages.path() { json!({"type": "none"}) } else { json!("none") }
+    }
+}
+
+/// A model that looks things up as long as it can.
+fn curious(n: usize) -> Step {
+    step(move |request| {
+        let choice = request.body["tool_choice"].to_string();
+        let may = request.tools().iter().any(|tool| tool.to_string().contains("read_evicted"));
+        if may && !choice.contains("none") { says("", vec![own(request, n)]) } else { says("So far.", vec![]) }
+    })
+}
+
+/// It has to say something then. A client's own tools stay; where there are no others the history needs the proxy's.
 #[tokio::test]
-async fn what_ends_in_silence_can_be_sent_back() {
-    for cell in cells() {
-        let steps = (0..2).map(|n| step(move |request| says("", vec![own(request, n)]))).collect();
-        let (provider, proxy) = staged(steps, "max_rounds = 2\n").await;
+async fn in_the_last_model_call_of_a_turn_none_of_the_proxys_tools_can_be_called() {
+    for (cell, alone) in cells().flat_map(|cell| [(cell, false), (cell, true)]) {
+        let (provider, proxy) =
+            pair(scripted((0..9).map(curious).collect()), &sections("inject = \"always\"\nmax_rounds = 3\n")).await;
+        let mut body = cell.dialect.request(vec![cell.dialect.user("Look it up.")], cell.stream);
+        if alone {
+            body.as_object_mut().unwrap().remove("tools");
+        }
+        let had = cell.had(&proxy, &body).await;
+        assert_eq!((had.text.as_str(), had.calls.len(), had.waits), ("So far.", 0, false), "{cell:?} {alone}");
+        let (free, last) = match alone {
+            true => ((true, false, Value::Null), (true, false, json!("none"))),
+            false => ((true, true, Value::Null), (false, true, Value::Null)),
+        };
+        assert_eq!(offered(cell, &provider), [free.clone(), free.clone(), last], "{cell:?}");
+        // In the next turn all is as before.
+        let next = cell.dialect.went_on(&body, &had);
+        cell.had(&proxy, &next).await;
+        assert_eq!(offered(cell, &provider)[3], free);
+        assert_one_grows_from_the_other(&cell.sent(&provider));
+        assert_eq!(provider.violations(), []);
+    }
+}
+
+/// What a client was given it may send back, whatever becomes of the proxy's state: no message is empty.
+#[tokio::test]
+async fn a_turn_in_which_nothing_was_said_says_so_and_can_be_sent_back() {
+    for (cell, most) in cells().flat_map(|cell| [(cell, 1), (cell, 2)]) {
+        let steps = || (0..most).map(|n| step(move |request| says("", vec![own(request, n)]))).collect();
+        let (provider, proxy) = staged(steps(), &format!("max_rounds = {most}\n")).await;
         let body = cell.asked("silence");
         let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
         let mut had = cell.dialect.read(&answer);
-        assert_eq!((had.text.as_str(), had.calls.len(), had.waits), ("", 0, false), "{cell:?}");
+        assert_eq!((had.calls.len(), had.waits), (0, false), "{cell:?}");
+        assert!(had.text.starts_with("(No answer yet: "), "{cell:?} {}", answer.text());
         if let Ok(whole) = serde_json::from_str::<Value>(answer.text())
             && cell.dialect.path() == CHAT.path()
         {
             had.items = vec![whole["choices"][0]["message"].clone()];
         }
-        assert_eq!(cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await.text, "Done.", "{cell:?}");
-        let last = &cell.sent(&provider)[2];
-        assert_eq!((last.matches(NEEDLE).count(), last.matches("not run").count()), (1, 1), "{cell:?}: {last}");
-        assert_unhurt(&provider);
+        let next = cell.dialect.went_on(&body, &had);
+        assert_eq!(cell.had(&proxy, &next).await.text, "Done.", "{cell:?}");
+        let last = &cell.sent(&provider)[most];
+        let seen = (last.matches(NEEDLE).count(), last.matches("not run").count(), last.matches("(No answer").count());
+        assert_eq!(seen, (most - 1, 1, 1), "{cell:?}: {last}");
+        assert_eq!(provider.violations(), []);
+        let (bare, plain) = pair(scripted(Vec::new()), EVICTION).await;
+        assert_eq!(cell.had(&plain, &next).await.text, "Done.", "{cell:?}");
+        assert_eq!(bare.violations(), []);
     }
 }

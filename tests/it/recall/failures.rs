@@ -15,7 +15,7 @@ const RECOVERY: &str = "[compaction]\nkeep_tokens = 2000\n";
 
 impl Cell {
     /// A request that can be shortened.
-    fn overlong(self) -> Value {
+    pub(super) fn overlong(self) -> Value {
         let mut body = self.asked("overflow");
         let items = body[self.dialect.array()].as_array_mut().unwrap();
         for turn in 1..12_usize {
@@ -99,6 +99,88 @@ async fn a_later_round_that_fails_behind_what_was_shown_ends_the_turn() {
             let text = String::from_utf8_lossy(&sent.body).into_owned();
             assert_eq!((text.matches(NEEDLE).count(), text.matches("Look. ").count()), (1, 1), "{cell:?}: {text}");
             assert_unhurt(&provider);
+        }
+    }
+}
+
+/// Successes that are no answers.
+fn others(cell: Cell) -> Vec<(&'static str, Reply)> {
+    let raw = |kind: &str, body: String| Reply::Raw {
+        status: 200,
+        headers: vec![("content-type", kind.to_owned())],
+        body: body.into(),
+    };
+    let (stream, json) = ("text/event-stream", "application/json");
+    let asked = if cell.stream { stream } else { json };
+    let error = r#"{"type":"error","error":{"type":"server_error","message":"boom","code":null}}"#;
+    let event = format!("event: error\ndata: {error}\n\n");
+    let page = "<html>\n\n<h1>502</h1>\n\n</html>";
+    vec![
+        ("a page", raw("text/html", page.to_owned())),
+        ("a page that is said to be an answer", raw(asked, page.to_owned())),
+        ("nothing", raw(asked, String::new())),
+        ("an error", raw(asked, if cell.stream { event.clone() } else { error.to_owned() })),
+        (
+            "the other form",
+            raw(if cell.stream { json } else { stream }, if cell.stream { error.to_owned() } else { event }),
+        ),
+        ("half of an object", raw(asked, if cell.stream { "data: {\"a\":[1,2\n\n" } else { "{\"a\":[1,2" }.to_owned())),
+        (
+            "an object of another kind",
+            raw(asked, if cell.stream { "data: {\"a\":1}\n\n" } else { "{\"a\":1}" }.to_owned()),
+        ),
+    ]
+}
+
+/// No second document stands behind the first: what was shown ends as one answer, and what was not gives way.
+#[tokio::test]
+async fn a_success_that_is_no_answer_is_a_round_that_fails() {
+    for cell in cells() {
+        for (what, other) in others(cell) {
+            for said in ["", "Look. "] {
+                let other = other.clone();
+                let steps = vec![
+                    step(move |request| says(said, vec![own(request, 1)])),
+                    step(move |_| other.clone()),
+                    step(|_| says("Without.", vec![])),
+                ];
+                let (provider, proxy) = staged(steps, "").await;
+                let body = cell.asked("other");
+                let had = cell.had(&proxy, &body).await;
+                // Of JSON nothing is shown before its end.
+                let (text, calls) = if cell.stream && !said.is_empty() { (said, 2) } else { ("Without.", 3) };
+                let seen = (had.text.as_str(), had.waits, attempts(&provider).len());
+                assert_eq!(seen, (text, false, calls), "{cell:?} {what}");
+                cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await;
+                assert_unhurt(&provider);
+            }
+        }
+    }
+}
+
+/// Where the client's own request gets no answer either, its client gets an error in the form that it reads.
+#[tokio::test]
+async fn where_nothing_but_other_things_come_the_client_is_told_so() {
+    for cell in cells() {
+        for (what, other) in others(cell) {
+            let (once, again) = (other.clone(), other.clone());
+            let steps = vec![
+                step(|request| says("", vec![own(request, 1)])),
+                step(move |_| once.clone()),
+                step(move |_| again.clone()),
+            ];
+            let (provider, proxy) = staged(steps, "").await;
+            let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("other")).await;
+            match cell.stream {
+                true => assert!(!cell.dialect.told_error(&answer).is_empty(), "{cell:?} {what} {}", answer.text()),
+                false => assert!(
+                    serde_json::from_str::<Value>(answer.text()).is_ok_and(|told| told.is_object()),
+                    "{cell:?} {what} {}",
+                    answer.text()
+                ),
+            }
+            assert_eq!(attempts(&provider).len(), 3, "{cell:?} {what}");
+            assert!(!answer.text().contains("read_evicted"), "{cell:?} {what}");
         }
     }
 }

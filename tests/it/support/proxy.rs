@@ -8,7 +8,7 @@ use compactproxy::config::{Api, Auto, Config, PruneSettings, Server, Strategies,
 use compactproxy::proxy::Proxy;
 use compactproxy::server::admin::Reports;
 use compactproxy::server::{self, Running};
-use compactproxy::store::{Limits, Store};
+use compactproxy::store::{Health, Limits, Store};
 use tempfile::TempDir;
 
 /// A configuration with one upstream and no strategy.
@@ -138,7 +138,14 @@ fn open_within(url: &str, limits: Limits) -> Arc<Store> {
     let url = url.to_owned();
     let opening = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Store::serve(&url, limits)).unwrap()
+        runtime.block_on(async {
+            let store = Store::serve(&url, limits).await.unwrap();
+            // On a loaded machine the first opening may miss its bound; it is repeated.
+            while store.health() != Health::Up {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            store
+        })
     });
     opening.join().unwrap()
 }

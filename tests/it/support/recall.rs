@@ -38,7 +38,7 @@ pub fn step(reply: impl Fn(&ModelRequest) -> Reply + Send + 'static) -> Step {
     Box::new(reply)
 }
 
-/// The proxy's tool, asked for the needle.
+/// The proxy's tool, asked for the needle. Where it is not offered the model knows it from its history.
 pub fn own(request: &ModelRequest, number: usize) -> ToolCall {
     // What the provider holds of the history is no part of the body.
     let seen = format!("{}{}", request.body, Value::from(request.messages()));
@@ -47,7 +47,7 @@ pub fn own(request: &ModelRequest, number: usize) -> ToolCall {
         .tools()
         .iter()
         .any(|tool| [&tool["function"]["name"], &tool["name"]].iter().any(|name| *name == "read_evicted"));
-    assert!(offered, "{:?}", request.tools());
+    assert!(offered || seen.contains("\"read_evicted\""), "{:?}", request.tools());
     let arguments = json!({"id": id, "pattern": "launch code"}).to_string();
     ToolCall { id: format!("own_{number}"), name: "read_evicted".to_owned(), arguments }
 }

@@ -36,7 +36,7 @@ proptest! {
         body in body(),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..10),
         status in proptest::sample::select(vec![200u16, 200, 200, 400, 404, 422, 429, 500]),
-        sent in proptest::sample::select(vec![Sent::Original, Sent::Rewritten]),
+        sent in proptest::sample::select(vec![Sent::Original, Sent::Rewritten, Sent::Offering]),
         ending in proptest::sample::select(vec![Ending::End, Ending::Fail, Ending::Deadline]),
     ) {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
@@ -47,7 +47,7 @@ proptest! {
         let (step, relayed) = play(sent, status, &chunks, ending);
         prop_assert!(relayed == body);
         let rejected = matches!(step, Step::Rejected(_));
-        prop_assert!(!rejected || (sent == Sent::Rewritten && matches!(status, 400 | 422)));
+        prop_assert!(!rejected || (sent.is_rewritten() && matches!(status, 400 | 422)));
         if body.len() < STREAM_BYTES {
             prop_assert_eq!(step, play(sent, status, &[&body], ending).0);
         }

@@ -71,11 +71,11 @@ impl Json {
         edited(&text, edits)
     }
 
-    /// The last round's message with the texts of all, and without the proxy's own calls. With an empty text where nothing
-    /// is left: no provider takes a message back that has neither text nor calls.
+    /// The last round's message with the texts of all, and without the proxy's own calls. With a text where nothing is
+    /// left: no provider takes a message back that has neither text nor calls.
     fn message(&self, story: &Story, choice: &Choice<'_>) -> String {
         let said = &choice.said;
-        let silent = story.is_silent() && said.get("content").is_none();
+        let silence = story.silence();
         let mut members = Vec::new();
         for (key, span) in &said.members {
             let before = self.before.iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str());
@@ -88,14 +88,14 @@ impl Json {
                 (_, Some(before), b'"') => quoted(&format!("{before}{}", said.string(span))),
                 (_, Some(before), b'n') => quoted(before),
                 ("content", Some(before), b'[') => with_part(before, &said.elements(span)),
-                ("content", None, b'n') if silent => continue,
+                ("content", None, _) if silence.is_some() => continue,
                 _ => raw.into_owned(),
             };
             members.push(format!("{}:{value}", quoted(key)));
         }
         let missing = self.before.iter().filter(|(key, _)| !said.members.iter().any(|(name, _)| name == key));
         members.extend(missing.map(|(key, text)| format!("{}:{}", quoted(key), quoted(text))));
-        members.extend(silent.then(|| r#""content":"""#.to_owned()));
+        members.extend(silence.map(|text| format!(r#""content":{}"#, quoted(text))));
         format!("{{{}}}", members.join(","))
     }
 }

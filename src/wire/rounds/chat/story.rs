@@ -21,6 +21,8 @@ pub(super) struct Story {
     done: Vec<Done>,
     /// More came than is held: nothing is put back.
     full: bool,
+    /// What is said where nothing else is.
+    filler: Option<String>,
 }
 
 /// A round that ended with calls of the proxy's own tools.
@@ -111,8 +113,19 @@ impl Story {
         (called && hidden).then_some("stop")
     }
 
-    /// Whether the client has no text, and none of the calls that the answer ends with.
-    pub(super) fn is_silent(&self) -> bool {
+    /// What the client is told where it has no text, and none of the calls that the answer ends with.
+    pub(super) fn silence(&self) -> Option<&str> {
+        self.filler.as_deref().or(self.is_silent().then_some(""))
+    }
+
+    pub(super) fn break_silence(&mut self, text: &str) {
+        if self.is_silent() && !self.full {
+            self.say(text);
+            self.filler = Some(text.to_owned());
+        }
+    }
+
+    fn is_silent(&self) -> bool {
         self.text.is_empty() && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
     }
 

@@ -238,16 +238,18 @@ fn alone(story: &Story, held: &Held) -> Bytes {
     held.event.with(&edited(data, edits))
 }
 
-/// An event of the end: with another reason where the calls are hidden, and with an empty text where nothing else is
-/// left, since no provider takes a message back that has neither text nor calls.
+/// An event of the end: with another reason where the calls are hidden, and with a text where nothing else is left, since
+/// no provider takes a message back that has neither text nor calls.
 pub(super) fn ended(story: &Story, event: Event) -> Bytes {
     let choice = Chunk::read(event.data(), "delta").and_then(|chunk| chunk.choice);
     let Some((span, finish)) = choice.and_then(|choice| Some((choice.span, choice.finish?))) else {
         return event.bytes;
     };
     let reason = story.other_reason().map(|reason| Edit { span: finish, with: quoted(reason).into() });
-    let silent = span.filter(|_| story.is_silent());
-    let text = silent.map(|span| Edit { span, with: Bytes::from_static(br#"{"content":""}"#) });
+    let text = span.zip(story.silence()).map(|(span, text)| {
+        let with = format!(r#"{{"content":{}}}"#, quoted(text)).into();
+        Edit { span, with }
+    });
     let edits: Vec<Edit> = reason.into_iter().chain(text).collect();
     if edits.is_empty() { event.bytes } else { event.with(&edited(event.data(), edits)) }
 }
