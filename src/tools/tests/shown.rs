@@ -100,71 +100,81 @@ fn told(form: usize, id: &str) -> String {
     }
 }
 
-/// Items of a conversation in which a call is given one, and others say some.
-fn items(dialect: Dialect, (form, own): (usize, &str), (kind, said): (usize, &str)) -> Vec<Value> {
-    let value = given(form, own);
+/// What is given, and what is said elsewhere, each in its form.
+struct Parts<'p> {
+    form: usize,
+    value: &'p Value,
+    kind: usize,
+    said: &'p str,
+}
+
+/// Items of a conversation in which a call is given something, and others say something.
+fn items(dialect: Dialect, parts: &Parts<'_>) -> Vec<Value> {
+    let (call, told) = match dialect {
+        Dialect::Chat => chat(parts),
+        Dialect::Responses => responses(parts),
+        Dialect::Messages => messages(parts),
+    };
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": "ok"});
+    let result = (dialect == Dialect::Chat).then_some(result);
+    [json!({"role": "user", "content": "Go."}), call].into_iter().chain(result).chain([told]).collect()
+}
+
+fn note(role: &str, said: &str) -> Value {
+    json!({"role": role, "content": said})
+}
+
+fn chat(&Parts { form, value, kind, said }: &Parts<'_>) -> (Value, Value) {
     let text = value.to_string();
-    let (user, note) = (json!({"role": "user", "content": "Go."}), |role: &str| json!({"role": role, "content": said}));
-    match dialect {
-        Dialect::Chat => {
-            let call = match form % 3 {
-                0 => json!({"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": text}}]}),
-                1 => json!({"function_call": {"name": "c", "arguments": text}}),
-                _ => {
-                    json!({"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}]})
-                }
-            };
-            let mut call = call;
-            call["role"] = json!("assistant");
-            let result = json!({"role": "tool", "tool_call_id": "c", "content": "ok"});
-            let told = match kind {
-                0 => note("user"),
-                1 => note("system"),
-                2 => note("assistant"),
-                3 => json!({"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": said}]}),
-                _ => json!({"role": "tool", "tool_call_id": "c", "content": said}),
-            };
-            vec![user, call, result, told]
-        }
-        Dialect::Responses => {
-            let call = match form {
-                0 => json!({"type": "custom_tool_call", "call_id": "c", "name": "f", "input": text}),
-                1 => json!({"type": "local_shell_call", "call_id": "c", "action": value}),
-                2 => {
-                    json!({"type": "mcp_call", "id": "m", "name": "f", "server_label": "s", "arguments": text, "output": "ok"})
-                }
-                3 => json!({"type": "web_search_call", "id": "w", "action": value}),
-                4 => json!({"type": "novel_call", "call_id": "c", "whatever": value}),
-                _ => json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": text}),
-            };
-            let told = match kind {
-                0 => note("user"),
-                1 => note("developer"),
-                2 => {
-                    json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]})
-                }
-                3 => {
-                    json!({"type": "mcp_call", "id": "m2", "name": "f", "server_label": "s", "arguments": "{}", "output": said})
-                }
-                _ => json!({"type": "function_call_output", "call_id": "c", "output": said}),
-            };
-            vec![user, call, told]
-        }
-        Dialect::Messages => {
-            let form = ["tool_use", "server_tool_use", "mcp_tool_use"][form % 3];
-            let call =
-                json!({"role": "assistant", "content": [{"type": form, "id": "c", "name": "f", "input": value}]});
-            let answer = |content: Value| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": content}]});
-            let told = match kind {
-                0 => note("user"),
-                1 => json!({"role": "user", "content": [{"type": "text", "text": said}]}),
-                2 => note("assistant"),
-                3 => answer(json!([{"type": "text", "text": said}])),
-                _ => answer(json!(said)),
-            };
-            vec![user, call, told]
-        }
-    }
+    let mut call = match form % 3 {
+        0 => json!({"tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": text}}]}),
+        1 => json!({"function_call": {"name": "c", "arguments": text}}),
+        _ => json!({"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}]}),
+    };
+    call["role"] = json!("assistant");
+    let told = match kind {
+        0 => note("user", said),
+        1 => note("system", said),
+        2 => note("assistant", said),
+        3 => json!({"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": said}]}),
+        _ => json!({"role": "tool", "tool_call_id": "c", "content": said}),
+    };
+    (call, told)
+}
+
+fn responses(&Parts { form, value, kind, said }: &Parts<'_>) -> (Value, Value) {
+    let text = value.to_string();
+    let served = |id: &str, arguments: &str, output: &str| json!({"type": "mcp_call", "id": id, "name": "f", "server_label": "s", "arguments": arguments, "output": output});
+    let call = match form {
+        0 => json!({"type": "custom_tool_call", "call_id": "c", "name": "f", "input": text}),
+        1 => json!({"type": "local_shell_call", "call_id": "c", "action": value}),
+        2 => served("m", &text, "ok"),
+        3 => json!({"type": "web_search_call", "id": "w", "action": value}),
+        4 => json!({"type": "novel_call", "call_id": "c", "whatever": value}),
+        _ => json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": text}),
+    };
+    let told = match kind {
+        0 => note("user", said),
+        1 => note("developer", said),
+        2 => json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]}),
+        3 => served("m2", "{}", said),
+        _ => json!({"type": "function_call_output", "call_id": "c", "output": said}),
+    };
+    (call, told)
+}
+
+fn messages(&Parts { form, value, kind, said }: &Parts<'_>) -> (Value, Value) {
+    let form = ["tool_use", "server_tool_use", "mcp_tool_use"][form % 3];
+    let call = json!({"role": "assistant", "content": [{"type": form, "id": "c", "name": "f", "input": value}]});
+    let answer = |content: Value| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": content}]});
+    let told = match kind {
+        0 => note("user", said),
+        1 => json!({"role": "user", "content": [{"type": "text", "text": said}]}),
+        2 => note("assistant", said),
+        3 => answer(json!([{"type": "text", "text": said}])),
+        _ => answer(json!(said)),
+    };
+    (call, told)
 }
 
 proptest! {
@@ -187,7 +197,8 @@ proptest! {
     ) {
         let (own, said) = (TextId(own), TextId(said));
         prop_assume!(own != said);
-        let items = items(dialect, (form, &own.to_string()), (kind, &told(says, &said.to_string())));
+        let (value, text) = (given(form, &own.to_string()), told(says, &said.to_string()));
+        let items = items(dialect, &Parts { form, value: &value, kind, said: &text });
         let array = if dialect == Dialect::Responses { "input" } else { "messages" };
         let body = json!({"model": "m", array: items});
         let body = if pretty { serde_json::to_string_pretty(&body).unwrap() } else { body.to_string() };

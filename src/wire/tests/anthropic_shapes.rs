@@ -102,7 +102,11 @@ fn what_servers_did_and_what_is_unknown_is_opaque() {
     ] {
         let (found, texts) = facts(&json!({ "role": "assistant", "content": pair }));
         assert!(found.calls.is_empty() && found.results.is_empty(), "{pair:?}");
-        assert_eq!(texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [SlotKind::Other; 2], "{pair:?}");
+        assert_eq!(
+            texts.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
+            [SlotKind::Given, SlotKind::Other],
+            "{pair:?}"
+        );
     }
 }
 

@@ -95,7 +95,7 @@ fn calls_of_every_form() {
         slot(Arguments(1), json!("{\"a\":1}")),
         slot(Input(2), json!("free")),
         slot(Arguments(3), json!("{not json")),
-        slot(Other, json!({"an": "object"})),
+        slot(Given, json!({"an": "object"})),
         slot(Arguments(5), json!("")),
         slot(Arguments(0), json!("{}")),
         slot(Other, json!({"s": "t"})),

@@ -172,13 +172,13 @@ fn what_a_call_is_given_and_its_tool() {
             "apply_patch",
             vec![slot(Arguments(0), action.clone())],
         ),
-        (json!({"type": "tool_search_call", "arguments": action}), "tool_search", vec![slot(Other, action.clone())]),
-        (json!({"type": "novel_call", "arguments": "{}"}), "novel", vec![slot(Other, json!("{}"))]),
-        (json!({"type": "program", "fingerprint": "x"}), "program", vec![slot(Other, json!("x"))]),
+        (json!({"type": "tool_search_call", "arguments": action}), "tool_search", vec![slot(Given, action.clone())]),
+        (json!({"type": "novel_call", "arguments": "{}"}), "novel", vec![slot(Given, json!("{}"))]),
+        (json!({"type": "program", "fingerprint": "x"}), "program", vec![slot(Given, json!("x"))]),
         (
             json!({"type": "mcp_approval_request", "id": "c", "name": "n", "arguments": "{}"}),
             "n",
-            vec![slot(Other, json!("{}"))],
+            vec![slot(Given, json!("{}"))],
         ),
     ] {
         let mut item = item;
