@@ -34,7 +34,10 @@ pub struct Scope {
 
 /// The trim that is due at this load, if one pays.
 pub fn planned(situation: &Situation, load: Load, pinned: &Pinned) -> Option<Trim> {
-    trim(situation, due(situation, load)?, pinned)
+    let mut trim = trim(situation, due(situation, load)?, pinned)?;
+    // Whatever it is laid over, a summary or a fold of the same history has to be able to take its place.
+    trim.checkpoint.level = Level::Trim;
+    Some(trim)
 }
 
 /// Whether a trim could be due and pay at this load, by counts that are remembered.
