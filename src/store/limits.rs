@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::writer::OPEN_BOUND;
 use super::{COMMIT_BOUND, LOOKUP_BOUND, log};
 
 /// The store's bounds.
@@ -44,6 +45,8 @@ pub struct Limits {
     pub look_every: Duration,
     /// A search through the log takes this long at most.
     pub search_bound: Duration,
+    /// Serving waits this long for a file of an earlier version to be brought to this one's schema; then it begins without.
+    pub migration_patience: Duration,
 }
 
 impl Default for Limits {
@@ -67,6 +70,7 @@ impl Default for Limits {
             lookup_bound: LOOKUP_BOUND,
             look_every: Duration::from_millis(50),
             search_bound: log::SEARCH_BOUND,
+            migration_patience: OPEN_BOUND,
         }
     }
 }
