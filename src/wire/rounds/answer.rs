@@ -140,8 +140,8 @@ impl Answer {
 
     /// What has to be whole to be read is too long. It is not shown where there may be a call of the proxy's in it.
     fn overflow(&mut self) {
-        let offered = !self.own.is_none();
-        if self.hides() || offered && (self.form == Form::Json || may_call(self.cutter.pending(), &self.own)) {
+        let unsure = || self.hides() || self.form == Form::Json || may_call(self.cutter.pending(), &self.own);
+        if !self.own.is_none() && unsure() {
             (self.state, self.body) = (State::Stuck, Vec::new());
             return;
         }
@@ -213,6 +213,14 @@ impl Answer {
         each!(&mut self.splicer, it => it.next_round(&json));
         (self.cutter, self.out, self.last) = (Cutter::default(), Out::default(), Vec::new());
         (self.body, self.state) = (Vec::new(), State::Reading);
+    }
+
+    /// The answer begins anew, in a request that offers none of the proxy's tools: nothing in it is to be hidden. What the
+    /// client has so far is the opening of a stream at most.
+    pub fn begin_anew(&mut self) {
+        self.next_round();
+        self.own = Own::default();
+        each!(&mut self.splicer, it => it.offers_nothing());
     }
 
     /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not
