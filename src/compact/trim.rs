@@ -192,3 +192,7 @@ pub fn assemble(situation: &Situation, cuts: Vec<Cut>, actions: Actions) -> Trim
     let covers = situation.beyond_active(covers);
     Trim { checkpoint: checkpoint(situation, Shape { level, covers, head, edits }), texts, actions }
 }
+
+#[cfg(test)]
+#[path = "tests/trim.rs"]
+mod tests;
