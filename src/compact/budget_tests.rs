@@ -274,17 +274,18 @@ fn noise(length: usize) -> String {
     (0..length).map(next).collect()
 }
 
-/// The smallest bodies in which a strategy acts, one strategy at a time: below their length the floor must be.
-#[test]
-fn the_floor_is_sound_at_the_edge() {
-    let only = |set: fn(&mut Strategies)| {
-        let mut strategies = Strategies::default();
-        set(&mut strategies);
-        strategies
-    };
+/// One strategy alone.
+fn only(set: impl FnOnce(&mut Strategies)) -> Strategies {
+    let mut strategies = Strategies::default();
+    set(&mut strategies);
+    strategies
+}
+
+/// The smallest bodies in which a strategy acts, one strategy at a time.
+fn edges() -> Vec<(&'static str, Strategies, Vec<Message>)> {
     let truncated = format!(r#"{{"a":"{}"}}"#, noise(2_001));
     let exchanged = |text: &str| exchange("c", "b", text).to_vec();
-    for (name, strategies, messages) in [
+    vec![
         (
             "summary",
             only(|all| all.compaction = Some(CompactionSettings { trigger_messages: 20, ..compaction() })),
@@ -339,7 +340,12 @@ fn the_floor_is_sound_at_the_edge() {
             }),
             exchanged(&noise(2_050)),
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn the_floor_is_sound_at_the_edge() {
+    for (name, strategies, messages) in edges() {
         let chat = Chat::new(&messages);
         let (floor, length) = (floor_bytes(&strategies, None), chat.body.len());
         assert_eq!(acting(&chat, &strategies, None, 0), [name], "{length} bytes should be just enough");

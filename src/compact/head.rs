@@ -76,10 +76,28 @@ pub fn cut(situation: &Situation, load: Load) -> Option<usize> {
         }
     };
     let from = wanted.unwrap_or(0).max(upto + 1);
-    let candidates: Vec<usize> =
-        cuts::boundaries(conversation).into_iter().filter(|k| (from..conversation.items.len()).contains(k)).collect();
+    let candidates = candidates(situation, from);
     let target = budget.target().map_or(u64::MAX, |target| situation.uncalibrated(target));
     reaching(situation, &candidates, &items, target).or(candidates.last().copied())
+}
+
+/// The cuts from item `from` on behind which a tail stays, without those of summaries that the provider refused.
+pub fn candidates(situation: &Situation, from: usize) -> Vec<usize> {
+    let within = from..situation.conversation.items.len();
+    let is_refused = |covers: usize| situation.known.refused.contains(&(covers, Level::Summary));
+    let refused = |cut: usize| {
+        let covers = covers(situation.conversation, cut);
+        is_refused(covers) || is_refused(situation.beyond_active(covers))
+    };
+    let cuts = cuts::boundaries(situation.conversation).into_iter();
+    cuts.filter(|cut| within.contains(cut) && !refused(*cut)).collect()
+}
+
+/// How many items a summary of the first `cut` has to speak for: where it is folded into a user message, for that and
+/// for what follows it. In a shorter history that message is the one to be answered, and stays as it is.
+fn covers(conversation: &Conversation, cut: usize) -> usize {
+    let next = conversation.items.get(cut);
+    if next.is_some_and(|next| next.facts.role == Role::User) { cut + 2 } else { cut }
 }
 
 /// Messages that come until the trigger is reached, if they come in groups like the last one.
@@ -148,10 +166,8 @@ pub fn summary(situation: &Situation, cut: usize, source: Source) -> Option<(Che
     let said = Said::of(situation, cut, story, source);
     let text = compose(&said.parts());
     let (head, removed) = said.into_head(cut, text);
-    // The digest has to speak for a user message that the head is folded into, and for what follows it:
-    // in a shorter history that message is the one to be answered, and stays as it is.
-    let next = situation.conversation.items.get(cut)?;
-    let covers = if next.facts.role == Role::User { cut + 2 } else { cut };
+    situation.conversation.items.get(cut)?;
+    let covers = covers(situation.conversation, cut);
     let shape = Shape { level: Level::Summary, covers, head: Some(head), edits: Vec::new() };
     Some((checkpoint(situation, shape), removed))
 }

@@ -206,11 +206,9 @@ fn cut(situation: &Situation, trimmed: Option<&Rung>, goal: Goal) -> Option<usiz
     let items = estimate::per_item(&situation.with(&known), known.active.as_deref());
     let kept = cuts::cut_for_tokens(situation.conversation, &items, situation.budget.keep_tokens());
     let from = kept.unwrap_or(0).max(situation.summarized() + 1);
-    let within = from..situation.conversation.items.len();
-    let candidates: Vec<usize> =
-        cuts::boundaries(situation.conversation).into_iter().filter(|cut| within.contains(cut)).collect();
+    let candidates = head::candidates(situation, from);
     head::reaching(situation, &candidates, &items, situation.uncalibrated(goal.target))
-        .or_else(|| head::smallest_tail(situation))
+        .or_else(|| head::candidates(situation, situation.summarized() + 1).last().copied())
 }
 
 fn summarized(situation: &Situation, trimmed: Option<&Rung>, summary: (usize, Source)) -> Option<Rung> {

@@ -100,10 +100,12 @@ impl Situation<'_> {
         covers.max(active).max(binding::least_covers(self)).min(self.conversation.items.len())
     }
 
-    /// Whether a row for `checkpoint` can be written and applies: the store keeps the first of a level.
+    /// Whether a row for `checkpoint` can be written and applies: the store keeps the first of a level, also where the
+    /// provider refused it.
     pub fn applies(&self, checkpoint: &Checkpoint) -> bool {
         let depth = |checkpoint: &Checkpoint| (checkpoint.covers, checkpoint.level);
-        self.known.active.as_deref().is_none_or(|active| depth(checkpoint) > depth(active))
+        let deepest = self.known.active.as_deref().is_none_or(|active| depth(checkpoint) > depth(active));
+        deepest && !self.known.refused.contains(&depth(checkpoint))
     }
 
     /// Whether a summary is due at this load, or the provider would not take it.

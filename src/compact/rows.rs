@@ -121,6 +121,8 @@ pub struct Known {
     pub active: Option<Arc<Checkpoint>>,
     /// The longest prepared checkpoint, not yet activated, whose digest is in the chain.
     pub prepared: Option<Arc<Checkpoint>>,
+    /// Checkpoints that the provider refused, by how many items they covered and their level: nothing takes their place.
+    pub refused: Vec<(usize, Level)>,
     /// What memory said when it began. No item, and in no digest: whatever stands for the first items, this goes
     /// before it.
     pub remembered: Option<Arc<Remembered>>,

@@ -34,7 +34,10 @@ pub struct Scope {
 
 /// The trim that is due at this load, if one pays.
 pub fn planned(situation: &Situation, load: Load, pinned: &Pinned) -> Option<Trim> {
-    trim(situation, due(situation, load)?, pinned)
+    let mut trim = trim(situation, due(situation, load)?, pinned)?;
+    // Whatever it is laid over, a summary or a fold of the same history has to be able to take its place.
+    trim.checkpoint.level = Level::Trim;
+    Some(trim)
 }
 
 /// Whether a trim could be due and pay at this load, by counts that are remembered.
@@ -189,3 +192,7 @@ pub fn assemble(situation: &Situation, cuts: Vec<Cut>, actions: Actions) -> Trim
     let covers = situation.beyond_active(covers);
     Trim { checkpoint: checkpoint(situation, Shape { level, covers, head, edits }), texts, actions }
 }
+
+#[cfg(test)]
+#[path = "tests/trim.rs"]
+mod tests;

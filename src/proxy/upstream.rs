@@ -1,5 +1,6 @@
 //! A shard's pooled clients, one pair for each upstream, and what a failed call means.
-//! Of the interim answers (1xx) only `100 Continue` has an effect; early hints are dropped.
+//! Of the interim answers (1xx) only `100 Continue` has an effect; early hints are dropped: hyper's client can tell of
+//! them, but its server has no way to send one.
 
 use std::error::Error as StdError;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::writer::OPEN_BOUND;
 use super::{COMMIT_BOUND, LOOKUP_BOUND, log};
 
 /// The store's bounds.
@@ -42,6 +43,8 @@ pub struct Limits {
     pub lookup_bound: Duration,
     /// A search through the log takes this long at most.
     pub search_bound: Duration,
+    /// Serving waits this long for a file of an earlier version to be brought to this one's schema; then it begins without.
+    pub migration_patience: Duration,
 }
 
 impl Default for Limits {
@@ -64,6 +67,7 @@ impl Default for Limits {
             commit_bound: COMMIT_BOUND,
             lookup_bound: LOOKUP_BOUND,
             search_bound: log::SEARCH_BOUND,
+            migration_patience: OPEN_BOUND,
         }
     }
 }

@@ -164,6 +164,8 @@ pub(super) fn extend(known: &mut Known, index: usize, digest: &Digest, row: &Row
     }
     // A checkpoint that speaks of another number of items than its key does is damaged.
     let fits = |kept: &&Kept| kept.checkpoint.covers == index + 1;
+    let refused = row.checkpoints.iter().filter(fits).filter(|kept| kept.state == State::Quarantined);
+    known.refused.extend(refused.map(|kept| (kept.checkpoint.covers, kept.checkpoint.level)));
     let active = row.activated().filter(fits);
     if let Some(kept) = active {
         known.active = Some(Arc::clone(&kept.checkpoint));

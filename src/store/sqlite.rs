@@ -48,6 +48,8 @@ pub enum OpenError {
     Schema { path: PathBuf, source: MigrateError },
     #[error("the state file {0:?} did not open in time: is it on a slow disk or locked?")]
     Slow(PathBuf),
+    #[error("the state file {0:?} is being brought to this version's schema, which takes a while")]
+    Migrating(PathBuf),
     #[error("the operating system gave no random bytes or no thread")]
     System,
 }
@@ -93,6 +95,12 @@ pub(super) enum Probe {
     Room,
 }
 
+/// A database that is open, of whatever version.
+pub(super) struct Connected {
+    pub(super) db: SqliteConnection,
+    found: Identity,
+}
+
 /// A database ready for writing.
 pub(super) struct Opened {
     pub(super) db: SqliteConnection,
@@ -116,39 +124,52 @@ pub(super) fn files(path: &Path) -> Option<Files> {
     Some(Files { database: identity(path)?, log: identity(Path::new(&log)) })
 }
 
-/// Opens for writing: creates the file (mode 0600), brings the schema up to date, and reads the
-/// secret, which is `secret` where the database has none yet. No other connection of this process may be open.
-///
-/// The file may be deleted or replaced meanwhile: what is open is then not what lies at its path, and that is an error.
-pub(super) async fn open(path: &Path, secret: &InstallationSecret, probe: Probe) -> Result<Opened, OpenError> {
+fn gone(path: &Path) -> OpenError {
+    OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() }
+}
+
+/// Opens for writing, and creates the file (mode 0600). No other connection of this process may be open.
+pub(super) async fn connect(path: &Path) -> Result<Connected, OpenError> {
     secure(path)?;
-    let gone = || OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() };
-    let found = identity(path).ok_or_else(gone)?;
+    let found = identity(path).ok_or_else(|| gone(path))?;
     let database = |source| OpenError::Database { path: path.into(), source };
-    let mut db = options(path)
-        .pragma("wal_autocheckpoint", "0")
-        .thread_name(|_| "store-writer".to_owned())
-        .connect()
-        .await
-        .map_err(|source| unreadable(path).unwrap_or_else(|| database(source)))?;
-    migrate(&mut db).await.map_err(|source| match source {
+    let options = options(path).pragma("wal_autocheckpoint", "0").thread_name(|_| "store-writer".to_owned());
+    let db = options.connect().await.map_err(|source| unreadable(path).unwrap_or_else(|| database(source)))?;
+    Ok(Connected { db, found })
+}
+
+/// Brings the schema up to date.
+pub(super) async fn bring_up(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
+    migrate(db).await.map_err(|source| match source {
         MigrateError::VersionMissing(version) => OpenError::Newer { path: path.into(), version },
         source => OpenError::Schema { path: path.into(), source },
-    })?;
+    })
+}
+
+/// Makes a database of this version's schema ready, and reads its secret, which is `secret` where it has none yet.
+///
+/// The file may be deleted or replaced meanwhile: what is open is then not what lies at its path, and that is an error.
+pub(super) async fn make_ready(
+    path: &Path,
+    connected: Connected,
+    secret: &InstallationSecret,
+    probe: Probe,
+) -> Result<Opened, OpenError> {
+    let Connected { mut db, found } = connected;
+    let database = |source| OpenError::Database { path: path.into(), source };
     if probe == Probe::Room {
         prove_room(&mut db).await.map_err(database)?;
     }
     let secret = read_secret(&mut db, secret).await.map_err(database)?;
     // The log's files take the mode of the database when they are made; older ones may not have it.
     restrict_logs(path);
-    let files = files(path).filter(|files| files.database == found).ok_or_else(gone)?;
+    let files = files(path).filter(|files| files.database == found).ok_or_else(|| gone(path))?;
     Ok(Opened { db, files, secret })
 }
 
 /// Opens for reading alone what this version has written.
 pub(super) async fn look_into(path: &Path) -> Result<Opened, OpenError> {
-    let gone = || OpenError::File { path: path.into(), source: io::ErrorKind::NotFound.into() };
-    let found = identity(path).ok_or_else(gone)?;
+    let found = identity(path).ok_or_else(|| gone(path))?;
     let database = |source| OpenError::Database { path: path.into(), source };
     let options = options(path).pragma("query_only", "1").pragma("wal_autocheckpoint", "0");
     let mut db = options.thread_name(|_| "store-writer".to_owned()).connect().await.map_err(database)?;
@@ -160,7 +181,7 @@ pub(super) async fn look_into(path: &Path) -> Result<Opened, OpenError> {
     }
     let secret: Vec<u8> = scalar(&mut db, "SELECT value FROM meta WHERE key = 'secret'").await.map_err(database)?;
     let secret = InstallationSecret::from_bytes(&secret).ok_or(database(sqlx::Error::RowNotFound))?;
-    let files = files(path).filter(|files| files.database == found).ok_or_else(gone)?;
+    let files = files(path).filter(|files| files.database == found).ok_or_else(|| gone(path))?;
     Ok(Opened { db, files, secret })
 }
 

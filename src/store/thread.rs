@@ -46,21 +46,24 @@ pub(super) async fn start(path: Option<PathBuf>, limits: Limits, start: Start) -
     let log_readers = [(log_reader(), pages_in), (log_reader(), searches_in), (log_reader(), stored_in)];
     let scribe = Scribe { shared: Arc::clone(&shared), reader: log_stored, writer: written };
     let (opened, first) = oneshot::channel();
+    let mut opened = Some(opened);
     let mut writer = Writer::new(Arc::clone(&shared), texts.downgrade());
+    writer.first = opened.take_if(|_| start == Start::OpenOrRetry);
     let readers = [(Reader::new(Arc::clone(&shared)), lookups_in), (Reader::new(Arc::clone(&shared)), texts_in)];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|_| OpenError::System)?;
     // The future is made on the thread that runs it: it need not be able to move.
     let work = async move || {
         let result = writer.open(Probe::None).await;
+        let opened = opened.or(writer.first.take());
         match result {
             Err(error) if start != Start::OpenOrRetry => {
-                let _ = opened.send(Err(error));
+                let _ = opened.map(|opened| opened.send(Err(error)));
                 return;
             }
             Err(error) => writer.start_degraded(&error),
             Ok(()) => {}
         }
-        let _ = opened.send(Ok(()));
+        let _ = opened.map(|opened| opened.send(Ok(())));
         for (reader, queries) in readers {
             // They end with the runtime, or when the store is gone.
             drop(tokio::spawn(reader.run(queries)));

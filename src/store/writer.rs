@@ -18,7 +18,7 @@ use super::notes::Note;
 use super::reader::Query;
 use super::retention::Due;
 use super::shared::{Keeps, Shared, now};
-use super::sqlite::{Files, wal_bytes};
+use super::sqlite::{Files, OpenError, wal_bytes};
 use super::{CommitError, Tenant};
 use crate::wire::Digest;
 
@@ -83,6 +83,8 @@ pub(super) struct Writer {
     /// The last change this process knows of; another one's leaves a gap.
     changes: i64,
     ticks_to_sweep: u32,
+    /// Who serves without the file, should its first opening take long.
+    pub(super) first: Option<Reply<Result<(), OpenError>>>,
 }
 
 impl Writer {
@@ -100,6 +102,7 @@ impl Writer {
             late_again: next_try,
             changes: -1,
             ticks_to_sweep: 0,
+            first: None,
         }
     }
 

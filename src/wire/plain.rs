@@ -1,9 +1,10 @@
 //! One item of a conversation as plain text: what is searched and shown of it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::conversation::{Dialect, Facts, Role, SlotKind};
-use super::scan::unescaped;
+use super::scan::{Member, elements, members, string, unescaped};
 
 /// What an item says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,8 @@ fn text(raw: &[u8], facts: &Facts) -> (String, Vec<(Range<usize>, Source)>) {
     for slot in &facts.slots {
         let raw = raw.get(slot.span.clone()).unwrap_or_default();
         match slot.kind {
-            SlotKind::Text | SlotKind::Reasoning => lines.extend(decoded(raw).map(|text| (Source::Said, text))),
+            SlotKind::Text => lines.extend(decoded(raw).map(|text| (Source::Said, text))),
+            SlotKind::Reasoning => lines.extend(reasoned(raw).map(|text| (Source::Said, text))),
             SlotKind::Result(result) => lines.extend(decoded(raw).map(|text| (Source::Result(result), text))),
             SlotKind::Arguments(call) | SlotKind::Input(call) => {
                 let name = facts.calls.get(call).map_or("", |call| call.name.as_str());
@@ -73,6 +75,18 @@ fn text(raw: &[u8], facts: &Facts) -> (String, Vec<(Range<usize>, Source)>) {
         parts.push((start..text.len(), source));
     }
     (text, parts)
+}
+
+/// What reasoning says: of a list of parts the texts in them, so that nothing is found by how it is written down.
+fn reasoned(raw: &[u8]) -> Option<String> {
+    let parts = elements(raw, 0).unwrap_or_default();
+    let of_part = |part: &Range<usize>| {
+        let members = members(raw, part.start).unwrap_or_default();
+        let says = |(key, span): &Member<'_>| matches!(key.as_ref(), "text" | "summary").then(|| string(raw, span))?;
+        members.iter().find_map(says).map(Cow::into_owned)
+    };
+    let texts: Vec<String> = parts.iter().filter_map(of_part).collect();
+    if texts.is_empty() { decoded(raw) } else { Some(texts.join("\n")) }
 }
 
 /// Of a JSON string what it says (a lone surrogate makes it its own spelling), of anything else its spelling.
@@ -104,6 +118,19 @@ mod tests {
         let output = r#"{"type":"function_call_output","call_id":"a","output":"done"}"#;
         assert_eq!(of(Dialect::Responses, output).text, "done");
         assert_eq!(of(Dialect::Responses, "\"just words\"").text, "just words");
+    }
+
+    #[test]
+    fn reasoning_is_what_it_says_and_not_how_it_is_written_down() {
+        let item = r#"{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"I \u006cook."},{"text":"I see.","type":"summary_text"}],"content":[{"type":"reasoning_text","text":"So."}]}"#;
+        let text = of(Dialect::Responses, item).text;
+        assert!(text.contains("I look.\nI see.\n") && text.contains("So.\n") && !text.contains("_text"), "{text}");
+        let details = r#"{"role":"assistant","content":"Yes.","reasoning_details":[{"type":"reasoning.summary","summary":"Why not."}]}"#;
+        let text = of(Dialect::Chat, details).text;
+        assert!(text.contains("Why not.") && !text.contains("reasoning.summary"), "{text}");
+        // Of what has no text its spelling, so that nothing is lost.
+        let sealed = r#"{"role":"assistant","content":"Yes.","reasoning_details":[{"data":"abc"}]}"#;
+        assert!(of(Dialect::Chat, sealed).text.contains(r#"[{"data":"abc"}]"#));
     }
 
     #[test]

@@ -242,6 +242,25 @@ async fn continue_is_the_upstreams_word_where_the_body_streams() {
     assert!(client.head().await.starts_with("HTTP/1.1 417 "), "the refusal comes first and alone");
 }
 
+/// hyper's server cannot send them on; they disturb nothing.
+#[tokio::test]
+async fn interim_answers_are_left_out_and_the_answer_passes() {
+    let listener = Listener::bind().await;
+    for settings in [config(&listener.url()), with_strategy(config(&listener.url()))] {
+        let proxy = start(settings);
+        let mut client = connect(proxy.proxy_addr).await;
+        client.send(ASK).await;
+        let mut server = listener.accept().await;
+        server.until("{}").await;
+        server.send("HTTP/1.1 102 Processing\r\n\r\n").await;
+        server.send("HTTP/1.1 103 Early Hints\r\nlink: </style.css>; rel=preload\r\n\r\n").await;
+        server.send(STREAM_HEAD).await;
+        assert_eq!(client.head().await, STREAM_HEAD);
+        server.send("5\r\nhello\r\n0\r\n\r\n").await;
+        assert_eq!(client.until("0\r\n\r\n").await, b"5\r\nhello\r\n0\r\n\r\n");
+    }
+}
+
 #[tokio::test]
 async fn a_body_that_is_looked_at_is_asked_for_at_once() {
     let listener = Listener::bind().await;

@@ -46,7 +46,7 @@ async fn end_to_end_headers_pass_and_hop_by_hop_ones_do_not() {
             "GET /v1/x HTTP/1.1\r\nhost: proxy\r\nX-Dup: 1\r\nAccept: a/b\r\nx-dup: 2\r\nUser-Agent: me\r\n\
              Connection: keep-alive, X-Gone\r\nX-Gone: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: x\r\n\
              Proxy-Connection: keep-alive\r\nTE: trailers, gzip\r\nUpgrade: h2c\r\nAuthorization: Bearer a\r\n\
-             X-CompactProxy-Session: s\r\nX-Compactproxy-Bypass: 1\r\nForwarded: for=_x\r\nX-Empty:\r\n\r\n",
+             X-CompactProxy-Session: s\r\nX-CompactProxy-Agent: a\r\nX-Compactproxy-Bypass: 1\r\nForwarded: for=_x\r\nX-Empty:\r\n\r\n",
         )
         .await;
     let mut server = listener.accept().await;

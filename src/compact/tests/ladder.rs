@@ -145,3 +145,31 @@ fn what_shows_a_pinned_state_is_not_shortened() {
     });
     assert_eq!(edited, [6]);
 }
+
+/// A row that was refused cannot be stored again, so that the request would go out as it was.
+#[test]
+fn in_place_of_what_was_refused_before_another_is_proposed() {
+    let mut messages: Vec<Message> = vec![user("Fix the build.")];
+    for n in 0..8 {
+        messages.extend(exchange(&format!("c{n}"), "bash", &words(n, 900)));
+    }
+    let chat = Chat::new(&messages);
+    let mut known = Known::default();
+    let mut rows = Vec::new();
+    loop {
+        let step = with(&chat, &known, |situation| {
+            let goal = goal(&Sizes::default(), situation.load().tokens, None, None);
+            match start(situation, goal) {
+                Step::Summarize { cut } => finish(situation, goal, Some((cut, Source::Digest))),
+                step => step,
+            }
+        });
+        let Step::Send(rung) = step else { break };
+        rows.push((rung.checkpoint.covers, rung.checkpoint.level));
+        known.refused = rows.clone();
+        assert!(rows.len() < 20, "{rows:?}");
+    }
+    let different: std::collections::HashSet<_> = rows.iter().collect();
+    assert_eq!(different.len(), rows.len(), "{rows:?}");
+    assert!(rows.len() > 2 && rows.iter().any(|(_, level)| *level == crate::compact::Level::Fold), "{rows:?}");
+}

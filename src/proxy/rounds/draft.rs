@@ -97,7 +97,7 @@ impl Draft {
         self.forgotten = true;
         match self.form {
             // The client has the opening already.
-            Form::Stream => self.answer.next_round(),
+            Form::Stream => self.answer.begin_anew(),
             Form::Json => self.answer = Answer::new(self.dialect, self.form, Arc::default()),
         }
     }

@@ -116,7 +116,12 @@ async fn a_quarantined_checkpoint_never_applies_again() {
     assert_eq!(f.known(&turns).await.active, None);
     f.commit(batch()).await.unwrap();
     assert_eq!(f.known(&turns).await.active, None, "not by another activation either");
-    assert_eq!(f.another().await.known(&f.tenant, &turns).await.active, None, "nor after a restart");
+    let again = f.another().await.known(&f.tenant, &turns).await;
+    assert_eq!(again.active, None, "nor after a restart");
+    for known in [f.known(&turns).await, again] {
+        assert_eq!(known.refused, [(4, Level::Trim)], "planning knows, and proposes another");
+    }
+    assert_eq!(f.known(&turns[..3]).await.refused, []);
 }
 
 #[tokio::test]

@@ -138,7 +138,10 @@ impl Parts {
         let folder = tempfile::tempdir().unwrap();
         let secret = secret::InstallationSecret::random().unwrap();
         let shared = Arc::new(Shared::new(Some(file(folder.path())), Limits::default(), secret.clone()));
-        let opened = sqlite::open(&file(folder.path()), &secret, Probe::None).await.unwrap();
+        let path = file(folder.path());
+        let mut connected = sqlite::connect(&path).await.unwrap();
+        sqlite::bring_up(&path, &mut connected.db).await.unwrap();
+        let opened = sqlite::make_ready(&path, connected, &secret, Probe::None).await.unwrap();
         shared.opened(opened.files, opened.secret);
         Self { shared, folder, _writer: opened.db }
     }

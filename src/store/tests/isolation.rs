@@ -54,11 +54,15 @@ impl Model {
 
     fn known(&self) -> Known {
         let active = self.checkpoints.iter().filter(|(_, row)| row.1).max_by_key(|(len, _)| **len);
+        let refused = self.checkpoints.iter().filter(|(_, row)| !row.1).map(|(len, _)| (*len, Level::Trim));
+        let mut refused: Vec<(usize, Level)> = refused.collect();
+        refused.sort_unstable();
         Known {
             evictions: self.evictions.clone().into_iter().collect(),
             active: active.map(|(_, row)| Arc::clone(&row.0)),
             prepared: None,
             seen: self.forwarded.iter().copied().max().unwrap_or(0),
+            refused,
             remembered: None,
             incomplete: false,
         }

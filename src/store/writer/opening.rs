@@ -1,8 +1,11 @@
 //! The writer's connection: opened, lost, opened anew, and what changes when that happens.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sqlx::sqlite::SqliteConnection;
 use sqlx::{Connection, Row as _};
 
 use super::{FIRST_RETRY, LAST_RETRY, OPEN_BOUND, Writer};
@@ -16,6 +19,48 @@ use crate::store::sqlite::{self, OpenError, Probe, is_busy};
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
 /// A file that another process has to itself is tried again, so far apart, within the bound of an opening.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(20);
+
+/// Steps of the database's machine between two signs that it gets on: some milliseconds.
+const STEPS: i32 = 100_000;
+
+/// That a long statement gets on.
+pub(super) struct Signs {
+    pub(super) begun: Instant,
+    /// When the last one was given, in milliseconds from then on.
+    pub(super) last: Arc<AtomicU64>,
+}
+
+impl Signs {
+    async fn of(db: &mut SqliteConnection) -> Self {
+        let (begun, last) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let given = Arc::clone(&last);
+        if let Ok(mut handle) = db.lock_handle().await {
+            handle.set_progress_handler(STEPS, move || {
+                given.store(millis(begun), Ordering::Relaxed);
+                true
+            });
+        }
+        Self { begun, last }
+    }
+
+    /// For as long as an opening may take.
+    pub(super) fn are_missing(&self) -> bool {
+        let silent = millis(self.begun).saturating_sub(self.last.load(Ordering::Relaxed));
+        Duration::from_millis(silent) >= OPEN_BOUND
+    }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What has to be done within the bound of an opening.
+async fn in_time<T>(path: &Path, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
+    match tokio::time::timeout(OPEN_BOUND, work).await {
+        Ok(done) => done,
+        Err(_) => Err(OpenError::Slow(path.to_owned())),
+    }
+}
 
 impl Writer {
     /// Opens the file and reads what memory needs of it. Another process that opens or closes it has it to itself for a
@@ -33,17 +78,23 @@ impl Writer {
     async fn open_now(&mut self, probe: Probe) -> Result<(), OpenError> {
         let Some(path) = self.shared.path.clone() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
-        let opening = async {
+        let connecting = async {
             let alone = shared.door.clear().await;
             self.let_go().await;
-            let opened = match shared.keeps {
-                Keeps::All => sqlite::open(&path, &shared.secret(), probe).await?,
-                Keeps::Nothing => sqlite::look_into(&path).await?,
+            let connected = match shared.keeps {
+                Keeps::All => Some(sqlite::connect(&path).await?),
+                Keeps::Nothing => None,
             };
-            Ok::<_, OpenError>((opened, alone))
+            Ok((alone, connected))
         };
-        let opened = tokio::time::timeout(OPEN_BOUND, opening).await;
-        let (opened, alone) = opened.map_err(|_| OpenError::Slow(path.clone()))??;
+        let (alone, connected) = in_time(&path, connecting).await?;
+        let opened = match connected {
+            Some(mut connected) => {
+                self.migrate(&path, &mut connected.db).await?;
+                in_time(&path, sqlite::make_ready(&path, connected, &shared.secret(), probe)).await?
+            }
+            None => in_time(&path, sqlite::look_into(&path)).await?,
+        };
         self.db = Some((opened.db, opened.files));
         self.shared.opened(opened.files, opened.secret);
         drop(alone);
@@ -56,6 +107,49 @@ impl Writer {
         }
         self.restore_learned().await;
         Ok(())
+    }
+
+    /// Brings the schema up to date. However much there is to be rewritten, that goes on for as long as it gets on. The
+    /// store is degraded meanwhile, and who waits for the first opening need wait no longer.
+    async fn migrate(&mut self, path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
+        let signs = Signs::of(db).await;
+        self.told(path, &signs, sqlite::bring_up(path, db)).await?;
+        if let Ok(mut handle) = db.lock_handle().await {
+            handle.remove_progress_handler();
+        }
+        Ok(())
+    }
+
+    /// Waits for what may take long, and says now and then that it goes on.
+    async fn told(
+        &mut self,
+        path: &Path,
+        signs: &Signs,
+        migrating: impl Future<Output = Result<(), OpenError>>,
+    ) -> Result<(), OpenError> {
+        let mut migrating = std::pin::pin!(migrating);
+        let mut patience = self.shared.limits.migration_patience;
+        loop {
+            match tokio::time::timeout(patience, &mut migrating).await {
+                Ok(migrated) => return migrated,
+                Err(_) if signs.are_missing() => return Err(OpenError::Slow(path.to_owned())),
+                Err(_) => {}
+            }
+            patience = OPEN_BOUND;
+            let seconds = signs.begun.elapsed().as_secs();
+            tracing::warn!(file = ?path, seconds, "the state file is still being brought to this version's schema");
+            self.go_on_without(path);
+        }
+    }
+
+    /// Nobody waits for the opening any more.
+    fn go_on_without(&mut self, path: &Path) {
+        let migrating = OpenError::Migrating(path.to_owned());
+        self.shared.degrade(&migrating);
+        if let Some(first) = self.first.take() {
+            self.start_degraded(&migrating);
+            let _ = first.send(Ok(()));
+        }
     }
 
     pub(super) async fn retry(&mut self) {

@@ -3,10 +3,10 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::Limits;
 use crate::store::log::{self, Group, Kind, LogBatch, Message, SessionId, Unfound};
 use crate::store::secret::InstallationSecret;
 use crate::store::sqlite::Probe;
+use crate::store::{Limits, migrations};
 use crate::wire::{Dialect, Role};
 
 const TENANT: Tenant = Tenant([1; 16]);
@@ -116,4 +116,88 @@ async fn a_connection_of_no_more_use_is_opened_anew_once_for_all_that_is_lost() 
     assert_eq!(alone.known(&["small", "small too"]), [false, false], "what was lost is given again");
     alone.log(&["after"]).await;
     assert_eq!(alone.written().await, ["before", "after"]);
+}
+
+/// A file of the version before, with so many messages in it that an index over them takes a while.
+async fn old_file(path: &std::path::Path) {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let mut old = sqlx::ConnectOptions::connect(&options).await.unwrap();
+    migrations::migrate_to(&mut old, 8).await.unwrap();
+    let fill = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) \
+                INSERT INTO log_messages (log, digest, number, role, agent, dialect, time, length, passages, whole) \
+                SELECT 1, i, i, 0, 'agent', 0, 0, 0, 0, 1 FROM n";
+    sqlx::query(fill).execute(&mut old).await.unwrap();
+    sqlx::Connection::close(old).await.unwrap();
+}
+
+fn impatient() -> Limits {
+    Limits { migration_patience: Duration::ZERO, ..Limits::default() }
+}
+
+#[tokio::test]
+async fn a_long_migration_goes_on_behind_a_start_that_did_not_wait_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    old_file(&path).await;
+    let shared = Arc::new(Shared::new(Some(path.clone()), impatient(), InstallationSecret::random().unwrap()));
+    let (queries, _taken) = mpsc::channel(1);
+    let mut writer = Writer::new(Arc::clone(&shared), queries.downgrade());
+    let (reply, first) = oneshot::channel();
+    writer.first = Some(reply);
+    {
+        let mut opening = std::pin::pin!(writer.open(Probe::None));
+        tokio::select! {
+            biased;
+            begun = first => begun.unwrap().unwrap(),
+            opened = &mut opening => panic!("nobody was told before {opened:?}"),
+        }
+        assert_eq!(shared.health(), crate::store::Health::Degraded, "it serves without");
+        opening.await.unwrap();
+    }
+    assert_eq!(shared.health(), crate::store::Health::Up);
+    let (db, _) = writer.db.as_mut().unwrap();
+    let newest: i64 = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(db).await.unwrap();
+    assert_eq!(newest, migrations::newest());
+}
+
+#[tokio::test]
+async fn a_command_waits_for_a_long_migration_and_a_start_comes_to_it_in_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = |name: &str| format!("sqlite://{}", folder.path().join(name).display());
+    for name in ["a.db", "b.db"] {
+        old_file(&folder.path().join(name)).await;
+    }
+    let command = crate::store::Store::open(&url("a.db"), impatient()).await.unwrap();
+    assert_eq!(command.health(), crate::store::Health::Up);
+    let serving = crate::store::Store::serve(&url("b.db"), impatient()).await.unwrap();
+    serving.flush().await;
+    assert_eq!(serving.health(), crate::store::Health::Up, "what is asked of the writer waits for the file");
+}
+
+/// The lock of another process is no migration that gets on.
+#[tokio::test]
+async fn a_file_that_another_process_holds_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    old_file(&path).await;
+    let mut other = crate::store::sqlite::open_reader(&path).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let shared = Arc::new(Shared::new(Some(path), Limits::default(), InstallationSecret::random().unwrap()));
+    let (queries, _taken) = mpsc::channel(1);
+    let mut writer = Writer::new(Arc::clone(&shared), queries.downgrade());
+    let refused = writer.open(Probe::None).await.unwrap_err();
+    assert!(matches!(&refused, OpenError::Schema { .. } | OpenError::Database { .. }), "{refused}");
+    assert_eq!(shared.health(), crate::store::Health::Degraded);
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    writer.open(Probe::None).await.unwrap();
+    assert_eq!(shared.health(), crate::store::Health::Up);
+}
+
+#[test]
+fn what_gives_no_sign_for_as_long_as_an_opening_may_take_is_given_up() {
+    let long_ago = Instant::now().checked_sub(2 * OPEN_BOUND).unwrap();
+    let last = |millis| Arc::new(std::sync::atomic::AtomicU64::new(millis));
+    let silent = |millis| opening::Signs { begun: long_ago, last: last(millis) }.are_missing();
+    assert!(silent(0) && silent(4_000));
+    assert!(!silent(9_000));
 }

@@ -141,8 +141,8 @@ impl Answer {
 
     /// What has to be whole to be read is too long. It is not shown where there may be a call of the proxy's in it.
     fn overflow(&mut self) {
-        let offered = !self.own.is_none();
-        if self.hides() || offered && (self.form == Form::Json || may_call(self.cutter.pending(), &self.own)) {
+        let unsure = || self.hides() || self.form == Form::Json || may_call(self.cutter.pending(), &self.own);
+        if !self.own.is_none() && unsure() {
             (self.state, self.body) = (State::Stuck, Vec::new());
             return;
         }
@@ -231,6 +231,14 @@ impl Answer {
     pub fn break_silence(&mut self, text: &str) {
         let before = each!(&mut self.splicer, it => it.break_silence(text));
         self.out.ends.splice(0..0, before);
+    }
+
+    /// The answer begins anew, in a request that offers none of the proxy's tools: nothing in it is to be hidden. What the
+    /// client has so far is the opening of a stream at most.
+    pub fn begin_anew(&mut self) {
+        self.next_round();
+        self.own = Own::default();
+        each!(&mut self.splicer, it => it.offers_nothing());
     }
 
     /// No further round: what was held, as the end of one well-formed answer. Where the last ending was not

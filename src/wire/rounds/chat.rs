@@ -37,6 +37,11 @@ impl Splicer {
         Self { own, story: Story::default(), stream: Stream::default(), json: Json::default() }
     }
 
+    /// No tool of the proxy's is offered any more.
+    pub(super) fn offers_nothing(&mut self) {
+        self.own = Own::default();
+    }
+
     pub(super) fn event(&mut self, event: Event, out: &mut Out) {
         self.stream.event(&mut self.story, &self.own, (event, out));
     }

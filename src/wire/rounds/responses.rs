@@ -80,6 +80,11 @@ impl Splicer {
         }
     }
 
+    /// No tool of the proxy's is offered any more.
+    pub(super) fn offers_nothing(&mut self) {
+        self.own = Own::default();
+    }
+
     pub(super) fn event(&mut self, event: Event, out: &mut Out) {
         let data = event.data().clone();
         let Some(object) = Object::read(&data, 0) else {

@@ -268,6 +268,39 @@ fn where_something_is_hidden_what_is_too_long_is_not_shown_in_half() {
     }
 }
 
+/// Without the proxy's tools nothing can be hidden: what is too long passes, whatever it names.
+#[test]
+fn begun_anew_without_tools_all_of_an_answer_is_the_clients() {
+    let long = "x".repeat(WHOLE);
+    for dialect in DIALECTS {
+        let stuck = |answer: &mut Answer| {
+            assert!(answer.push(&format!("data: {{\"tool_calls\":\"{long}").into()).is_empty() && answer.is_stuck());
+        };
+        let hidden = |answer: &mut Answer| {
+            answer.push(&sse(&[call(dialect, 0), end(dialect)].concat()).into());
+            assert!(matches!(answer.end(), Ending::Again(_)));
+            answer.next_round();
+        };
+        for before in [&stuck as &dyn Fn(&mut Answer), &hidden] {
+            let mut answer = answer(dialect, Form::Stream);
+            before(&mut answer);
+            answer.begin_anew();
+            let too_long = format!("data: {{\"name\":\"{OWN}\",\"tools\":\"{long}\"}}\n\n");
+            let all = [sse(&text(dialect, 0, "Found.")), too_long.clone(), sse(&call(dialect, 1))].concat();
+            let mut out = Vec::new();
+            for piece in all.as_bytes().chunks(1_000) {
+                out.extend(answer.push(&Bytes::copy_from_slice(piece)));
+            }
+            assert!(!answer.is_stuck(), "{dialect:?}");
+            assert!(matches!(answer.end(), Ending::Answered), "{dialect:?}");
+            out.extend(answer.finish());
+            let out = String::from_utf8(out.concat()).unwrap();
+            let (before, behind) = out.split_once(&too_long).unwrap();
+            assert!(before.contains("Found.") && behind.contains(OWN), "{dialect:?} {before} {behind}");
+        }
+    }
+}
+
 #[test]
 fn an_answer_too_long_to_be_held_is_the_last_and_whole() {
     let piece = "y".repeat(HELD / 4);

@@ -65,9 +65,7 @@ impl Stand {
         self.proxy.compactor.as_ref().unwrap().journal.as_ref().unwrap().flush().await;
         self.store.flush_log().await;
         assert_eq!(self.store.dropped_messages(), 0);
-        if status != 200 {
-            return false;
-        }
+        let taken = status == 200;
         let sent = attempts(&self.provider).pop().unwrap();
         let mut texts = String::new();
         said(&sent.json(), &mut texts);
@@ -77,11 +75,11 @@ impl Stand {
         let messages = self.store.any_history(session, page).await.unwrap().unwrap();
         for message in &messages {
             let mut old = Old::new(session.to_string(), message.number, message.text(), &seen);
-            // An answer is found like any other message, but was not removed.
-            old.gone.retain(|_| !message.answered);
+            // An answer is found like any other message, but was not removed; and so is what the provider did not take.
+            old.gone.retain(|_| taken && !message.answered);
             self.old.push(old);
         }
-        true
+        taken
     }
 
     /// Sessions and numbers of the tool's first hits.

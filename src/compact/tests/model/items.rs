@@ -221,14 +221,9 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
             (call("apply_patch_call", "apc", &rest), answer)
         }
         (_, 5) => computer(id, n),
-        // What it finds stays, whatever stands for the items around it.
         (_, 6) => {
             let rest = format!(r#""arguments":{{"query":{} }}"#, quoted(&prose(n, spec.arguments.chars % 90)));
-            let what = quoted(&prose(n + 3, spec.result.chars % 1_500));
-            let found =
-                format!(r#"[{{"type":"function","name":"found_{n}","description":{what},"parameters":{{}} }}]"#);
-            let answer = format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#);
-            (call("tool_search_call", "tsc", &rest), answer)
+            (call("tool_search_call", "tsc", &rest), found(id, n, spec))
         }
         (_, 7) => {
             let rest = format!(r#""code":{quoted_given},"fingerprint":"fp{n}==""#);
@@ -249,6 +244,13 @@ fn written_call(id: &str, n: usize, spec: &CallSpec) -> (String, String) {
             (call, output("function_call", &said))
         }
     }
+}
+
+/// What a search for tools finds: it stays, whatever stands for the items around it.
+fn found(id: &str, n: usize, spec: &CallSpec) -> String {
+    let what = quoted(&prose(n + 3, spec.result.chars % 1_500));
+    let found = format!(r#"[{{"type":"function","name":"found_{n}","description":{what},"parameters":{{}} }}]"#);
+    format!(r#"{{"type":"tool_search_output","call_id":"{id}","tools":{found}}}"#)
 }
 
 /// An output: a string, texts, or texts and a picture.

@@ -51,6 +51,14 @@ pub fn recoverable(world: &World, turn: &Turn, messages: &[Message]) {
     if turn.stored {
         let text = String::from_utf8_lossy(&turn.out).into_owned();
         ids(&text).iter().for_each(|id| assert!(world.store.texts.contains_key(id), "id {id} is unknown"));
+        // A summary that was made for this very request keeps what it replaces, or nothing, as is configured.
+        let made_now = matches!(turn.proposal.summary, Need::Now { .. }) && turn.recovery.is_none();
+        let before = turn.before.active.as_deref().and_then(|active| active.head.as_ref());
+        if let (Some(head), Some(settings)) =
+            (head.filter(|_| made_now && head != before), &world.strategies.compaction)
+        {
+            assert_eq!(!head.offloaded.is_empty(), settings.offload_before_compact);
+        }
         let complete = turn.known.active.as_deref().map_or(0, Checkpoint::summarized);
         if let Some(head) = head.filter(|head| !head.offloaded.is_empty()) {
             let kept: String = head.offloaded.iter().map(|id| world.store.texts[id].clone()).collect();

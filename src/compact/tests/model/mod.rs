@@ -42,6 +42,7 @@ mod invariants;
 mod items;
 mod judge;
 mod laws;
+mod regressions;
 mod session;
 mod setup;
 mod states;
@@ -64,6 +65,7 @@ use self::steps::{Step, anything, growth};
 use self::turn::Turn;
 use super::budget::Window;
 use super::plan::Need;
+use super::rows::Level;
 
 /// How many sessions each property is asked of; `PROPTEST_CASES` may say otherwise.
 fn config(usual: u32) -> ProptestConfig {

@@ -15,7 +15,7 @@ pub struct Store {
     activated: HashMap<(Digest, usize), Arc<Checkpoint>>,
     pub texts: HashMap<TextId, String>,
     seen: HashSet<Digest>,
-    condemned: HashSet<Digest>,
+    condemned: HashSet<(Digest, usize)>,
     /// How many of the next commits fail.
     pub lost: usize,
 }
@@ -35,7 +35,7 @@ impl Store {
             self.evictions.entry(digest).or_insert(eviction);
         }
         if let Some((digest, checkpoint, stage)) = batch.checkpoint
-            && !self.condemned.contains(&digest)
+            && !self.condemned.contains(&(digest, depth(checkpoint.level)))
         {
             let rows = match stage {
                 Stage::Prepared => &mut self.prepared,
@@ -56,16 +56,23 @@ impl Store {
             active: longest(&self.activated),
             prepared: longest(&self.prepared),
             seen: chain.iter().rposition(|digest| self.seen.contains(digest)).map_or(0, |last| last + 1),
+            refused: chain.iter().enumerate().flat_map(|(index, digest)| self.refused(index, digest)).collect(),
             remembered: None,
             incomplete: false,
         }
     }
 
-    /// The checkpoint at a digest never applies again.
+    fn refused(&self, index: usize, digest: &Digest) -> Vec<(usize, Level)> {
+        let levels = [Level::Trim, Level::Summary, Level::Fold].into_iter();
+        let refused = levels.filter(|level| self.condemned.contains(&(*digest, depth(*level))));
+        refused.map(|level| (index + 1, level)).collect()
+    }
+
+    /// The checkpoint that applies at a digest never does again.
     pub fn quarantine(&mut self, digest: &Digest) {
-        self.prepared.retain(|(at, _), _| at != digest);
-        self.activated.retain(|(at, _), _| at != digest);
-        self.condemned.insert(*digest);
+        let Some(level) = (0..3).rev().find(|level| self.activated.contains_key(&(*digest, *level))) else { return };
+        self.activated.remove(&(*digest, level));
+        self.condemned.insert((*digest, level));
     }
 
     /// Of what went out the store knows the end, and what is too large to be small.

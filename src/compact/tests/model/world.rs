@@ -105,11 +105,7 @@ impl World {
         // The client's own compaction starts none.
         let asks = client_compaction::asks_for_it(&conversation);
         let proposal = if asks { Proposal::default() } else { plan(&situation) };
-        let again = Proposal { summary: Need::No, ..plan_again(&situation) };
-        let asked = Proposal { summary: Need::No, ..plan(&situation) };
-        assert_eq!(format!("{again:?}"), format!("{asked:?}"), "but for a summary made ahead");
-        let same = |need: &Need| matches!(need, Need::Ahead { .. }) || *need == plan_again(&situation).summary;
-        assert!(same(&plan(&situation).summary));
+        asked_again(&situation);
         let mut stored = self.take(&proposal).is_ok();
         let mut known = self.store.known(&conversation);
         stored &= self.summaries(&situation.with(&known), proposal.summary).is_ok();
@@ -151,8 +147,7 @@ impl World {
             known.active = None;
         }
         let rendering = render(&conversation, &known);
-        let out = written(&raw, &rendering);
-        let before = before.clone();
+        let (out, before) = (written(&raw, &rendering), before.clone());
         Turn { out, sent, original, before, known, proposal, rendering, budget, load, recovery, stored, accepted, raw }
     }
 
@@ -318,6 +313,14 @@ impl World {
     pub fn count(&self, body: &[u8]) -> u64 {
         (Tokens::default().total(&self.read(body)) as f64 * self.provider.factor) as u64
     }
+}
+
+/// Planning where no summary was to be made ahead plans the same, but for that.
+fn asked_again(situation: &Situation) {
+    let (again, asked) = (plan_again(situation), plan(situation));
+    assert!(matches!(asked.summary, Need::Ahead { .. }) || asked.summary == again.summary);
+    let bare = |proposal| Proposal { summary: Need::No, ..proposal };
+    assert_eq!(format!("{:?}", bare(again)), format!("{:?}", bare(asked)), "but for a summary made ahead");
 }
 
 pub fn written(raw: &[u8], rendering: &Rendering) -> Vec<u8> {
