@@ -59,7 +59,17 @@ impl Door {
 
     /// Whether the database that the writer has opened was deleted or replaced: what was read from it points nowhere.
     pub(super) fn is_gone(&self) -> bool {
-        self.lock().as_ref().and_then(|(_, held)| held.as_ref()).is_some_and(Held::is_gone)
+        self.if_gone(|| ())
+    }
+
+    /// The same, and `then`, before the writer can have opened another.
+    pub(super) fn if_gone(&self, then: impl FnOnce()) -> bool {
+        let open = self.lock();
+        let gone = open.as_ref().and_then(|(_, held)| held.as_ref()).is_some_and(Held::is_gone);
+        if gone {
+            then();
+        }
+        gone
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(Files, Option<Held>)>> {

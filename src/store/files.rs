@@ -14,7 +14,7 @@ use super::flushes::Step;
 use super::reader::Query;
 use super::texts::{Packer, unpack_text};
 use super::writer::Job;
-use super::{ReadError, Store, TEXT_BOUND, Tenant, flushes};
+use super::{ReadError, Store, Tenant, flushes};
 use crate::memory::{Day, MemoryFile, MemoryPath};
 
 /// Most bytes of one memory file.
@@ -90,7 +90,7 @@ impl Store {
     /// All memory files of an agent, `MEMORY.md` first, then days in order.
     ///
     /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`] or a file is damaged.
+    /// If the database does not answer within [`TEXT_BOUND`](super::TEXT_BOUND) or a file is damaged.
     pub async fn memory_files(&self, tenant: &Tenant, agent: &str) -> Result<Vec<MemoryFile>, ReadError> {
         self.read_files(tenant, agent, None).await
     }
@@ -121,7 +121,7 @@ impl Store {
     /// Names and sizes of all memory files, of all tenants: for the operator.
     ///
     /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`].
+    /// If the database does not answer within [`TEXT_BOUND`](super::TEXT_BOUND).
     pub async fn memory_entries(&self) -> Result<Vec<MemoryEntry>, ReadError> {
         self.query(|reply| Query::Entries { reply }).await
     }
@@ -135,7 +135,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.texts.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
-        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
+        let answer = timeout(self.shared.limits.text_bound(), answer).await.map_err(|_| ReadError::Unavailable)?;
         answer.unwrap_or(Err(ReadError::Unavailable))
     }
 
@@ -174,7 +174,7 @@ impl Store {
         let keeper = Keeper { tenant: *tenant, agent: agent.into() };
         let (reply, answer) = oneshot::channel();
         self.jobs.try_send(Job::Memory { keeper, change, reply }).map_err(|_| MemoryError::Unavailable)?;
-        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| MemoryError::Unavailable)?;
+        let answer = timeout(self.shared.limits.text_bound(), answer).await.map_err(|_| MemoryError::Unavailable)?;
         answer.unwrap_or(Err(MemoryError::Unavailable))
     }
 }

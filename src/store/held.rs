@@ -9,9 +9,9 @@ use super::sqlite::Files;
 #[cfg(target_os = "linux")]
 pub(super) struct Held(std::os::fd::OwnedFd);
 
-/// Elsewhere a file cannot be held so: that it is gone is seen when housekeeping looks.
+/// Elsewhere a file cannot be held so: its path is looked at.
 #[cfg(not(target_os = "linux"))]
-pub(super) struct Held;
+pub(super) struct Held(std::path::PathBuf, Files);
 
 #[cfg(target_os = "linux")]
 impl Held {
@@ -23,7 +23,8 @@ impl Held {
         files.is_database(found.st_dev, found.st_ino).then_some(Self(file))
     }
 
-    /// Whether it was deleted, or another was moved to its place. Asks no disk, however slow it is: what the kernel
+    /// Whether it was deleted, or another was moved to its place (one that was moved away or has other names is seen when
+    /// housekeeping looks at the path). Asks no disk, however slow it is: what the kernel
     /// remembers counts.
     pub(super) fn is_gone(&self) -> bool {
         use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -34,11 +35,11 @@ impl Held {
 
 #[cfg(not(target_os = "linux"))]
 impl Held {
-    pub(super) fn new(_: &Path, _: Files) -> Option<Self> {
-        Some(Self)
+    pub(super) fn new(path: &Path, files: Files) -> Option<Self> {
+        Some(Self(path.to_owned(), files))
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        false
+        !super::sqlite::files(&self.0).is_some_and(|there| there.is_same_database(self.1))
     }
 }

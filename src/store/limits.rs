@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::writer::OPEN_BOUND;
-use super::{COMMIT_BOUND, LOOKUP_BOUND, log};
+use super::{COMMIT_BOUND, LOOKUP_BOUND, TEXT_BOUND, log};
 
 /// The store's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -69,5 +69,12 @@ impl Default for Limits {
             search_bound: log::SEARCH_BOUND,
             migration_patience: OPEN_BOUND,
         }
+    }
+}
+
+impl Limits {
+    /// Who asks for a text or for the log waits this long at most: [`TEXT_BOUND`], or as long as a look-up may take.
+    pub fn text_bound(&self) -> Duration {
+        self.lookup_bound.max(TEXT_BOUND)
     }
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout_at};
 
 use super::reader::Query;
 use super::writer::Job;
-use super::{FoundOverlays, Health, ReadError, Store, TEXT_BOUND, Tenant};
+use super::{FoundOverlays, Health, ReadError, Store, Tenant};
 use crate::compact::Known;
 use crate::wire::Digest;
 
@@ -42,9 +42,9 @@ impl Store {
         self.known_within(Wait::Usual, tenant, chain).await
     }
 
-    /// A longer wait than a look-up's, [`TEXT_BOUND`] from now on.
+    /// A longer wait than a look-up's, [`TEXT_BOUND`](super::TEXT_BOUND) from now on.
     pub fn patience(&self) -> Until {
-        Until(tokio::time::Instant::now() + self.shared.limits.lookup_bound.max(TEXT_BOUND))
+        Until(tokio::time::Instant::now() + self.shared.limits.text_bound())
     }
 
     /// The same where going on without has failed. What was found is remembered.
@@ -55,9 +55,7 @@ impl Store {
     async fn known_within(&self, wait: Wait, tenant: &Tenant, chain: &[Digest]) -> Known {
         let found = || self.shared.memory().known(tenant, chain, Instant::now());
         let mut known = found();
-        // Without a file memory is all there is.
-        if !known.as_ref().is_ok_and(points_nowhere) && self.health() == Health::Up && self.shared.door.is_gone() {
-            self.follow_file().await;
+        if !known.as_ref().is_ok_and(points_nowhere) && self.forgets_what_is_gone() {
             known = found();
         }
         let missing = match known {
@@ -71,13 +69,15 @@ impl Store {
         }
     }
 
-    /// The file that was open is gone: with the texts in it, what points to them is forgotten, however late the writer is.
-    async fn follow_file(&self) {
-        self.shared.memory().forget_stored();
-        let (reply, followed) = oneshot::channel();
-        if self.jobs.try_send(Job::Follow(reply)).is_ok() {
-            let _ = timeout(self.shared.limits.lookup_bound, followed).await;
+    /// Whether the file that was open is gone: with the texts in it, what points to them is forgotten, however late the
+    /// writer is. While the store is degraded memory is all there is.
+    fn forgets_what_is_gone(&self) -> bool {
+        let gone = self.health() == Health::Up && self.shared.door.if_gone(|| self.shared.memory().forget_stored());
+        if gone {
+            // A full queue has a commit in it, which looks at the file as well.
+            let _ = self.jobs.try_send(Job::Follow);
         }
+        gone
     }
 
     /// What is added to a conversation, by its chain digests in order. What cannot be read in time is absent this

@@ -329,7 +329,7 @@ impl Store {
         }
         let (reply, answer) = oneshot::channel();
         self.texts.try_send(Query::Text { id: *id, reply }).map_err(|_| ReadError::Unavailable)?;
-        let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
+        let answer = timeout(self.shared.limits.text_bound(), answer).await.map_err(|_| ReadError::Unavailable)?;
         answer.unwrap_or(Err(ReadError::Unavailable))
     }
 

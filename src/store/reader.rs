@@ -201,6 +201,9 @@ impl Reader {
     /// A connection to what the writer has opened. `PoolClosed`: there is nothing now, or something else lies there,
     /// which the writer will see as well.
     pub(super) async fn db(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+        if self.db.is_some() && self.shared.door.is_gone() {
+            self.leave().await;
+        }
         if self.db.is_none() {
             self.calls.mark_unchanged();
             let inside = self.shared.door.enter().await;

@@ -60,7 +60,7 @@ pub(super) enum Job {
     },
     Flush(Reply<()>),
     /// Look whether the file is still the one that is open.
-    Follow(Reply<()>),
+    Follow,
     /// Remove all that is due at this time (unix seconds).
     Sweep(i64, Reply<()>),
     /// Try a failed file again now.
@@ -175,10 +175,7 @@ impl Writer {
                 self.follow_others().await;
                 let _ = reply.send(());
             }
-            Job::Follow(reply) => {
-                self.follow_file().await;
-                let _ = reply.send(());
-            }
+            Job::Follow => self.follow_file().await,
             Job::Sweep(now, reply) => {
                 while self.sweep(now).await == Due::More {}
                 let _ = reply.send(());

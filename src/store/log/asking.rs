@@ -8,13 +8,13 @@ use tokio::time::timeout;
 use super::queries::LogQuery;
 use super::scribe::{Given, weight};
 use super::{HistoryPage, Hits, LogBatch, Logged, Room, Scope, Search, SessionId, SessionInfo};
-use crate::store::{Health, ReadError, Store, TEXT_BOUND, Tenant};
+use crate::store::{Health, ReadError, Store, Tenant};
 use crate::wire::Digest;
 
 /// How many of a conversation's messages are asked for at once; mostly one of the latest is written.
 const NEAR: usize = 256;
 /// A search is over by then, even if it had to wait for its turn: before its asker gives up.
-const SEARCH_TURN: Duration = TEXT_BOUND.saturating_sub(Duration::from_millis(500));
+const ANSWERS_BEFORE: Duration = Duration::from_millis(500);
 
 impl Store {
     /// The session that `name` names for a tenant, `root` being the digest of its first message. Its parts are
@@ -70,17 +70,17 @@ impl Store {
     /// The sessions in scope, those used last first; at most [`MAX_SESSIONS`](super::MAX_SESSIONS).
     ///
     /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`].
+    /// If the database does not answer within [`TEXT_BOUND`](crate::store::TEXT_BOUND).
     pub async fn sessions(&self, tenant: &Tenant, scope: &Scope) -> Result<Vec<SessionInfo>, ReadError> {
         let (tenant, scope) = (Some(*tenant), scope.clone());
-        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant, scope, reply }).await
+        self.ask_log(&self.log_pages, |reply| LogQuery::Sessions { tenant, scope, reply }).await
     }
 
     /// A page of a session's messages, oldest first: of `session`, else of the scope's own. `None` where there is no
     /// such session in scope, whether or not it exists.
     ///
     /// # Errors
-    /// If the database does not answer within [`TEXT_BOUND`], or a message is damaged.
+    /// If the database does not answer within [`TEXT_BOUND`](crate::store::TEXT_BOUND), or a message is damaged.
     pub async fn history(
         &self,
         tenant: &Tenant,
@@ -103,7 +103,7 @@ impl Store {
         room: Room,
     ) -> Result<Option<Vec<Logged>>, ReadError> {
         let (tenant, scope) = (Some(*tenant), scope.clone());
-        ask(&self.log_pages, |reply| LogQuery::History { tenant, scope, session, page, room, reply }).await
+        self.ask_log(&self.log_pages, |reply| LogQuery::History { tenant, scope, session, page, room, reply }).await
     }
 
     /// Messages in scope with the words of a query, best first: those with all of them, then those with some; of equal
@@ -127,7 +127,8 @@ impl Store {
     ) -> Result<Option<Digest>, ReadError> {
         for some in chain.rchunks(NEAR) {
             let (tenant, digests) = (*tenant, some.to_vec());
-            let stored = ask(&self.log_pages, |reply| LogQuery::Stored { tenant, session, digests, reply }).await?;
+            let stored =
+                self.ask_log(&self.log_pages, |reply| LogQuery::Stored { tenant, session, digests, reply }).await?;
             if let Some(last) = some.iter().rfind(|digest| stored.contains(*digest)) {
                 return Ok(Some(*last));
             }
@@ -152,7 +153,7 @@ impl Store {
     }
 
     async fn all_within(&self, scope: Scope) -> Result<Vec<SessionInfo>, ReadError> {
-        ask(&self.log_pages, |reply| LogQuery::Sessions { tenant: None, scope, reply }).await
+        self.ask_log(&self.log_pages, |reply| LogQuery::Sessions { tenant: None, scope, reply }).await
     }
 
     /// A page of any tenant's session, for the operator.
@@ -161,7 +162,8 @@ impl Store {
     /// As [`history`](Self::history).
     pub async fn any_history(&self, session: SessionId, page: HistoryPage) -> Result<Option<Vec<Logged>>, ReadError> {
         let (scope, session, room) = (Scope::Tenant, Some(session), Box::new(|_| true));
-        ask(&self.log_pages, |reply| LogQuery::History { tenant: None, scope, session, page, room, reply }).await
+        self.ask_log(&self.log_pages, |reply| LogQuery::History { tenant: None, scope, session, page, room, reply })
+            .await
     }
 
     /// A search through all tenants, for the operator.
@@ -173,8 +175,8 @@ impl Store {
     }
 
     async fn search(&self, tenant: Option<Tenant>, scope: Scope, search: Search) -> Result<Hits, ReadError> {
-        let until = Instant::now() + SEARCH_TURN;
-        ask(&self.log_searches, |reply| LogQuery::Search { tenant, scope, search, until, reply }).await
+        let until = Instant::now() + self.shared.limits.text_bound().saturating_sub(ANSWERS_BEFORE);
+        self.ask_log(&self.log_searches, |reply| LogQuery::Search { tenant, scope, search, until, reply }).await
     }
 
     /// Messages of a session in the order in which they were written, all branches together, for the operator: those
@@ -184,16 +186,17 @@ impl Store {
     /// # Errors
     /// As [`history`](Self::history).
     pub async fn written(&self, session: SessionId, after: i64) -> Result<(Vec<Logged>, i64), ReadError> {
-        ask(&self.log_pages, |reply| LogQuery::Written { session, after, reply }).await
+        self.ask_log(&self.log_pages, |reply| LogQuery::Written { session, after, reply }).await
     }
-}
 
-async fn ask<T>(
-    reader: &mpsc::Sender<LogQuery>,
-    query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
-) -> Result<T, ReadError> {
-    let (reply, answer) = oneshot::channel();
-    reader.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
-    let answer = timeout(TEXT_BOUND, answer).await.map_err(|_| ReadError::Unavailable)?;
-    answer.unwrap_or(Err(ReadError::Unavailable))
+    async fn ask_log<T>(
+        &self,
+        reader: &mpsc::Sender<LogQuery>,
+        query: impl FnOnce(oneshot::Sender<Result<T, ReadError>>) -> LogQuery,
+    ) -> Result<T, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        reader.try_send(query(reply)).map_err(|_| ReadError::Unavailable)?;
+        let answer = timeout(self.shared.limits.text_bound(), answer).await.map_err(|_| ReadError::Unavailable)?;
+        answer.unwrap_or(Err(ReadError::Unavailable))
+    }
 }

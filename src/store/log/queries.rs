@@ -12,7 +12,7 @@ use super::search::search;
 use super::{HistoryPage, Hits, Logged, Room, Scope, Search, SessionId, SessionInfo};
 use crate::store::reader::Reader;
 use crate::store::sqlite::is_interrupted;
-use crate::store::{ReadError, TEXT_BOUND, Tenant};
+use crate::store::{ReadError, Tenant};
 use crate::wire::Digest;
 
 /// Steps of the database between two looks at the time.
@@ -106,7 +106,7 @@ impl LogReader {
     }
 
     async fn answer(&mut self, query: LogQuery) {
-        let until = Instant::now() + TEXT_BOUND;
+        let until = Instant::now() + self.0.limits().text_bound();
         match query {
             LogQuery::Stored { tenant, session, digests, reply } if !reply.is_closed() => {
                 let owner = (&tenant, &session);

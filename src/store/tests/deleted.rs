@@ -1,8 +1,6 @@
 //! A state file, or its log, that is deleted or replaced under the store. Nothing here is about time: whoever waits
 //! waits as long as it takes.
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 
 use super::sqlite::{Files, Probe};
@@ -85,20 +83,26 @@ async fn nothing_is_replayed_that_points_into_a_file_that_is_gone() {
     assert_eq!((stored(&f).await, f.known(&turns).await.seen), ((1, 0), 0));
 }
 
-/// A file that is replaced is gone as well; one that is there costs no wait. The writer need not have seen it.
-#[cfg(target_os = "linux")]
+/// A file that is replaced is gone as well; one that is there costs no wait. The writer need not have seen it: neither
+/// memory nor a reader that is still connected to it says what was in it.
 #[tokio::test]
 async fn what_points_into_a_file_that_is_gone_is_forgotten_however_late_the_writer_is() {
-    let bound = Duration::ZERO;
-    let f = Fixture::with(Limits { lookup_bound: bound, ..patient() }).await;
+    let parts = Parts::new().await;
+    let mut reader = parts.reader();
+    reader.db().await.unwrap();
+    let other = parts.folder.path().join("other");
+    std::fs::write(&other, "").unwrap();
+    std::fs::rename(&other, file(parts.folder.path())).unwrap();
+    assert!(matches!(reader.db().await, Err(sqlx::Error::PoolClosed)), "it was connected");
+
+    let f = Fixture::new().await;
     let turns = chain("a", 4);
     f.commit(evicting(&turns, "before")).await.unwrap();
     texts_are_idle(&f).await;
     assert_eq!(f.known(&turns).now_or_never().expect("no wait").evictions.len(), 1);
-    let other = f.folder.path().join("other");
-    std::fs::write(&other, "").unwrap();
-    std::fs::rename(&other, file(f.folder.path())).unwrap();
-    assert_eq!(f.known(&turns).await.evictions.len(), 0);
+    std::fs::remove_file(file(f.folder.path())).unwrap();
+    assert!(f.known(&turns).now_or_never().is_none(), "the writer is asked");
+    assert_eq!(f.store.shared.memory().known_alone(&f.tenant, &turns), Known::default());
 }
 
 /// Until the writer has opened it anew, nobody goes on without what is known.

@@ -77,7 +77,7 @@ impl Fixture {
 /// then.
 fn patient() -> Limits {
     let bound = std::time::Duration::from_secs(60);
-    Limits { commit_bound: bound, lookup_bound: bound, ..Limits::default() }
+    Limits { commit_bound: bound, lookup_bound: bound, search_bound: bound, ..Limits::default() }
 }
 
 fn file(folder: &Path) -> std::path::PathBuf {

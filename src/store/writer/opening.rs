@@ -15,7 +15,7 @@ use crate::store::reader::Query;
 use crate::store::shared::{Keeps, now};
 use crate::store::sqlite::{self, OpenError, Probe, is_busy};
 
-/// A connection closes within this time, or is given up.
+/// A connection closes within this time, or within that of a commit if that is longer, or is given up.
 const CLOSE_BOUND: Duration = Duration::from_secs(1);
 /// A file that another process has to itself is tried again, so far apart, within the bound of an opening.
 const BETWEEN_OPENINGS: Duration = Duration::from_millis(20);
@@ -179,7 +179,7 @@ impl Writer {
     /// Closes the connection and waits until it is closed: whatever it still does with its files is done then.
     pub(super) async fn let_go(&mut self) {
         if let Some((db, _)) = self.db.take()
-            && tokio::time::timeout(CLOSE_BOUND, db.close()).await.is_err()
+            && tokio::time::timeout(self.close_bound(), db.close()).await.is_err()
         {
             tracing::warn!(file = ?self.shared.path, "a connection to the state file does not close");
         }
@@ -189,8 +189,12 @@ impl Writer {
     /// while, and whoever opens it next finds it free.
     pub(super) async fn let_go_for_good(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let _alone = tokio::time::timeout(CLOSE_BOUND, shared.door.clear()).await;
+        let _alone = tokio::time::timeout(self.close_bound(), shared.door.clear()).await;
         self.let_go().await;
+    }
+
+    fn close_bound(&self) -> Duration {
+        CLOSE_BOUND.max(self.shared.limits.commit_bound)
     }
 
     /// A file that was deleted or replaced, or whose log was, is opened anew at its path. With a database its texts

@@ -240,6 +240,11 @@ pub fn unmarked(text: &[u8]) -> String {
     String::from_utf8_lossy(text).replace(SHORT, "").replace(LONG, "")
 }
 
+/// A block that changes what the system says, or the tools.
+pub fn is_change(block: &Value) -> bool {
+    matches!(block["type"].as_str(), Some("mid_conv_system" | "tool_addition" | "tool_removal"))
+}
+
 /// Whether a block holds thoughts; those of finished turns may be left out (A13).
 pub fn is_thought(block: &Value) -> bool {
     matches!(kind(block), "thinking" | "redacted_thinking")

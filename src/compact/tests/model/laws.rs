@@ -84,6 +84,9 @@ pub fn replaced(turn: &Turn, conversation: &Conversation, index: usize) -> bool 
 fn same_or_removed(store: &Store, whole: &Value, sent: &Value, head: &str) {
     match (whole, sent) {
         (Value::Array(whole), Value::Array(sent)) => {
+            // What stays of replaced messages stands at the end of the turn that the head is in (A21).
+            let moved = |block: &Value| !head.is_empty() && blocks::is_change(block) && !whole.contains(block);
+            let sent: Vec<Value> = sent.iter().filter(|block| !moved(block)).cloned().collect();
             // A block of its own in front.
             let own = sent.first().is_some_and(|block| !head.is_empty() && block["text"] == head.trim_end());
             let (sent, mut head) = if own { (&sent[1..], "") } else { (&sent[..], head) };
@@ -96,6 +99,10 @@ fn same_or_removed(store: &Store, whole: &Value, sent: &Value, head: &str) {
                 same_or_removed(store, whole, sent, if folded { here } else { "" });
                 head = if folded { "" } else { here };
             }
+        }
+        // Blocks stand beside what was a string.
+        (Value::String(text), Value::Array(_)) if !head.is_empty() => {
+            same_or_removed(store, &serde_json::json!([{ "type": "text", "text": text }]), sent, head);
         }
         (Value::Object(_), Value::Object(_)) if whole["type"] != sent["type"] => medium(store, whole, sent),
         (Value::Object(whole), Value::Object(sent)) => {
