@@ -217,8 +217,9 @@ impl Rounds {
                 Ok(reading)
             }
             Err(End::Gone) => Err(End::Gone),
-            // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
-            Err(_) if sink.is_shown() => {
+            // What was said cannot be taken back: the turn ends here, and what the calls found is there in the next. Thoughts
+            // alone would be taken for an empty answer: behind them the client gets the error.
+            Err(_) if sink.is_shown() && !self.draft.answer.is_silent() => {
                 self.draft.count("failed");
                 Err(self.finish(sink).await)
             }
