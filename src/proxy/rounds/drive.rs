@@ -236,7 +236,8 @@ impl Rounds {
     }
 
     /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
-    /// request takes its place; but nobody is asked again at once who wants fewer requests (L6).
+    /// request takes its place; but not where its history is bound to the proxy's tools, and nobody is asked again at once
+    /// who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &mut Sink) -> Next {
         let status = match &end {
             End::Relay(call) => Some(call.held.answer.status().as_u16()),
@@ -245,7 +246,7 @@ impl Rounds {
         };
         let limited = status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16());
         let is_clients = !self.is_further() && !matches!(end, End::TooLong);
-        if is_clients || self.draft.forgotten || limited || sink.is_shown() {
+        if is_clients || !self.draft.may_begin_anew() || limited || sink.is_shown() {
             return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }
         let asked = self.ask_anew().await;
