@@ -19,6 +19,7 @@ use super::super::{Exchange, learning};
 use super::call::Call;
 use super::draft::shown;
 use super::{End, Rounds};
+use crate::compact::binding::is_signed;
 use crate::tools::shown::Shown;
 use crate::wire::chain;
 use crate::wire::rounds::Reach;
@@ -56,10 +57,23 @@ impl Rounds {
             parts.headers.remove(name);
         }
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(intake.body.len()));
-        let recorder = self.recorder.take();
-        let (call, shown) = self.ask((&parts, &intake), self.draft.tools(), recorder).await?;
+        let (tools, recorder) = (self.tools(&intake.body).await, self.recorder.take());
+        let (call, shown) = self.ask((&parts, &intake), tools, recorder).await?;
         self.draft.show(shown);
         Ok(call)
+    }
+
+    /// How the proxy's tools come into the next model call, with this body. Signed blocks are bound to the tools that were
+    /// there (A27): where there are some the tools stay as they are.
+    async fn tools(&self, body: &Bytes) -> Tools {
+        let tools = self.draft.tools();
+        let Some(compactor) = self.shard.proxy.compactor.as_ref().filter(|_| tools == Tools::Without) else {
+            return tools;
+        };
+        match compactor.read(self.draft.dialect, body, self.draft.owner.0).await {
+            Some(conversation) if is_signed(&conversation) => Tools::Offered,
+            _ => tools,
+        }
     }
 
     /// The client's own body once more, without tools: nothing of the rounds so far was shown.

@@ -14,6 +14,7 @@ use super::super::overlay::row;
 use super::super::reading::{Reading, Who};
 use super::super::work::Work;
 use super::enabled;
+use crate::compact::binding::is_signed;
 use crate::config::ToolScope;
 use crate::store::{Batch, Overlay, OverlayKind, Tenant, ToolUse};
 use crate::tools::execution::{Caller, Toolbox};
@@ -39,6 +40,8 @@ pub(in super::super) struct Draft {
     toolbox: Toolbox,
     /// The client has no tools of its own.
     alone: bool,
+    /// The history has blocks that are bound to the tools which come with it (A27).
+    bound: bool,
     pub(in super::super) most_rounds: usize,
     /// Whose conversation it is, where the answer follows, and how long the body is at least.
     pub(in super::super) owner: (Tenant, Digest),
@@ -75,6 +78,7 @@ impl Draft {
             offered: Arc::clone(offered),
             toolbox: toolbox.mirrored(work.origin.workspace.clone()).to(shown(work)),
             alone: overlaid.alone,
+            bound: work.origin.read().is_ok_and(|conversation| is_signed(&conversation)),
             most_rounds: settings.max_rounds,
             owner: (work.origin.tenant, work.origin.root),
             place: (overlaid.tip, overlaid.least),
@@ -105,6 +109,11 @@ impl Draft {
     /// Whether no further model call may follow.
     pub(in super::super) fn is_at_limit(&self) -> bool {
         self.calls >= self.most_rounds
+    }
+
+    /// Whether the request may go out once more without the proxy's tools.
+    pub(super) fn may_begin_anew(&self) -> bool {
+        !self.forgotten && !self.bound
     }
 
     /// How the proxy's tools come into the next model call. The last one has none of them to call, so that it brings an

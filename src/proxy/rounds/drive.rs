@@ -217,8 +217,9 @@ impl Rounds {
                 Ok(reading)
             }
             Err(End::Gone) => Err(End::Gone),
-            // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
-            Err(_) if sink.is_shown() => {
+            // What was said cannot be taken back: the turn ends here, and what the calls found is there in the next. Thoughts
+            // alone would be taken for an empty answer: behind them the client gets the error.
+            Err(_) if sink.is_shown() && !self.draft.answer.is_silent() => {
                 self.draft.count("failed");
                 Err(self.finish(sink).await)
             }
@@ -235,7 +236,8 @@ impl Rounds {
     }
 
     /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
-    /// request takes its place; but nobody is asked again at once who wants fewer requests (L6).
+    /// request takes its place; but not where its history is bound to the proxy's tools, and nobody is asked again at once
+    /// who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &mut Sink) -> Next {
         let status = match &end {
             End::Relay(call) => Some(call.held.answer.status().as_u16()),
@@ -244,7 +246,7 @@ impl Rounds {
         };
         let limited = status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16());
         let is_clients = !self.is_further() && !matches!(end, End::TooLong);
-        if is_clients || self.draft.forgotten || limited || sink.is_shown() {
+        if is_clients || !self.draft.may_begin_anew() || limited || sink.is_shown() {
             return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }
         let asked = self.ask_anew().await;

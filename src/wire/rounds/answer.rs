@@ -233,6 +233,11 @@ impl Answer {
         self.out.ends.splice(0..0, before);
     }
 
+    /// Whether the client has nothing, or nothing but thoughts, of an answer that ends with calls of the proxy's.
+    pub fn is_silent(&self) -> bool {
+        each!(&self.splicer, it => it.is_silent())
+    }
+
     /// The answer begins anew, in a request that offers none of the proxy's tools: nothing in it is to be hidden. What the
     /// client has so far is the opening of a stream at most.
     pub fn begin_anew(&mut self) {

@@ -88,6 +88,10 @@ impl Splicer {
         self.story.next_round();
     }
 
+    pub(super) fn is_silent(&self) -> bool {
+        self.story.is_silent()
+    }
+
     /// The text comes with the reason for the end.
     pub(super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
         self.story.break_silence(text);

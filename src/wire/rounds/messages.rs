@@ -256,6 +256,10 @@ impl Splicer {
         self.totalled(&edited(&body, Vec::from_iter(edit)))
     }
 
+    pub(super) fn is_silent(&self) -> bool {
+        self.told.is_silent()
+    }
+
     pub(super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
         if !self.told.is_silent() {
             return Vec::new();

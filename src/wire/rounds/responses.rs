@@ -95,7 +95,9 @@ impl Splicer {
         match object.string("type").as_ref() {
             "response.created" | "response.in_progress" | "response.queued" if !self.is_first => self.next.1 = true,
             "response.created" | "response.in_progress" | "response.queued" => {
-                self.begun = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
+                let begun = Bytes::copy_from_slice(object.raw("response").unwrap_or_default());
+                let tools = Object::read(&begun, 0).map(|response| self.without_tools(&response));
+                self.begun = edited(&begun, tools.unwrap_or_default());
                 let edits = object.object("response").map(|response| self.without_tools(&response));
                 out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
@@ -382,8 +384,7 @@ impl Splicer {
         let number = self.next.0;
         let begun = Object::read(&self.begun, 0).map(|response| {
             let set = [("status", "\"failed\"".to_owned()), ("error", error.clone())];
-            let mut edits = self.without_tools(&response);
-            edits.extend(set.into_iter().filter_map(|(key, value)| response.set(key, value)));
+            let edits = set.into_iter().filter_map(|(key, value)| response.set(key, value)).collect();
             utf8(&edited(&self.begun, edits))
         });
         let (name, rest) = match begun {

@@ -3,6 +3,7 @@
 
 use compactproxy::demo::messages::{self, Binding};
 use compactproxy::demo::provider::Settings;
+use compactproxy::demo::script::error;
 use serde_json::json;
 
 use crate::support::chat::{attempts, ids, parsed, with, words};
@@ -109,5 +110,69 @@ async fn where_thinking_is_signed_no_tool_comes_until_a_cut_leaves_none_of_it() 
         let sent = attempts(&provider);
         assert!(sent[cut..].iter().all(offered) && !sent[before..cut].iter().any(offered), "{inject} {cell:?}");
         assert_eq!(provider.violations(), [], "{inject} {cell:?}");
+    }
+}
+
+/// Every request that was sent, none of whose signed blocks were void, with the tools of the first.
+fn assert_bound(cell: Cell, provider: &Provider) {
+    let sent = attempts(provider);
+    for exchange in &sent {
+        assert_eq!(exchange.dropped, 0, "{cell:?}");
+        assert_eq!(exchange.json()["tools"], sent[0].json()["tools"], "{cell:?}");
+    }
+    assert!(sent.iter().all(offered), "{cell:?}");
+    assert_eq!(provider.violations(), [], "{cell:?}");
+}
+
+/// What the model thought in the turn was signed with the proxy's tools there: they stay in its last call.
+#[tokio::test]
+async fn the_last_call_of_a_turn_keeps_the_tools_to_which_its_thinking_is_bound() {
+    for (cell, answers) in streamed_and_whole().into_iter().flat_map(|cell| [(cell, true), (cell, false)]) {
+        let steps = vec![
+            step(|request| thinks("Let me look.", "", vec![own(request, 1)])),
+            step(move |request| match answers {
+                true => thinks("There it is.", "It is 4711.", vec![]),
+                false => thinks("And more.", "", vec![own(request, 2)]),
+            }),
+            step(|_| thinks("So.", "Done.", vec![])),
+        ];
+        let provider = Provider::start(strict(steps)).await.unwrap();
+        let proxy = start(parsed(&provider.base_url(), &sections("max_rounds = 2\n")));
+        let body = cell.thinking("the limit");
+        let had = cell.had(&proxy, &body).await;
+        assert!(
+            had.text.starts_with(if answers { "It is 4711." } else { "(No answer yet: " }),
+            "{cell:?} {}",
+            had.text
+        );
+        assert_eq!((had.calls.len(), had.waits), (0, false), "{cell:?}");
+        let next = cell.dialect.went_on(&body, &had);
+        assert_eq!(cell.had(&proxy, &next).await.text, "Done.", "{cell:?}");
+        assert_eq!(attempts(&provider).len(), 3, "{cell:?}");
+        assert_bound(cell, &provider);
+    }
+}
+
+/// Nor is a request whose history is bound to them asked again without: its client gets the error of the call that failed.
+#[tokio::test]
+async fn a_bound_history_is_not_asked_for_again_without_the_tools() {
+    for cell in streamed_and_whole() {
+        let steps = vec![
+            step(|request| thinks("Let me look.", "", vec![own(request, 1)])),
+            step(|_| thinks("There it is.", "It is 4711.", vec![])),
+            step(|request| says("", vec![own(request, 2)])),
+            step(|_| error(500, "out of order", "api_error", "x")),
+        ];
+        let provider = Provider::start(strict(steps)).await.unwrap();
+        let proxy = start(parsed(&provider.base_url(), &sections("")));
+        let body = cell.thinking("bound");
+        let had = cell.had(&proxy, &body).await;
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.dialect.went_on(&body, &had)).await;
+        match cell.stream {
+            true => assert!(cell.dialect.told_error(&answer).contains("out of order"), "{}", answer.text()),
+            false => assert!(answer.status == 500 && answer.text().contains("out of order"), "{answer:?}"),
+        }
+        assert_eq!(attempts(&provider).len(), 4, "{cell:?}");
+        assert_bound(cell, &provider);
     }
 }

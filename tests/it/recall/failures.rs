@@ -103,6 +103,31 @@ async fn a_later_round_that_fails_behind_what_was_shown_ends_the_turn() {
     }
 }
 
+/// Thoughts alone are no answer: an agent would take them for an empty one, and not try again.
+#[tokio::test]
+async fn a_later_round_that_fails_behind_nothing_but_thoughts_ends_in_its_error() {
+    for (cell, status) in cells().flat_map(|cell| [429, 500, 503].map(|status| (cell, status))) {
+        let steps = vec![
+            step(|request| thinks("Let me look.", "", vec![own(request, 1)])),
+            step(move |_| error(status, "slow down", "x", "x")),
+            step(|_| says("Without.", vec![])),
+        ];
+        let (provider, proxy) = staged(steps, "").await;
+        let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.thinking("thoughts")).await;
+        match (cell.stream, status) {
+            (true, _) => {
+                assert!(cell.dialect.told_error(&answer).contains("slow down"), "{cell:?} {status} {}", answer.text());
+                assert_eq!(attempts(&provider).len(), 2, "{cell:?} {status}");
+            }
+            // Of JSON nothing is shown before its end.
+            (false, 429) => assert_eq!(answer.status, 429, "{cell:?}"),
+            (false, _) => assert_eq!(cell.dialect.read(&answer).text, "Without.", "{cell:?} {status}"),
+        }
+        assert!(!answer.text().contains("read_evicted"), "{cell:?} {status}");
+        assert_eq!(provider.violations(), []);
+    }
+}
+
 /// Successes that are no answers.
 fn others(cell: Cell) -> Vec<(&'static str, Reply)> {
     let raw = |kind: &str, body: String| Reply::Raw {
@@ -180,7 +205,7 @@ async fn where_nothing_but_other_things_come_the_client_is_told_so() {
                 ),
             }
             assert_eq!(attempts(&provider).len(), 3, "{cell:?} {what}");
-            assert!(!answer.text().contains("read_evicted"), "{cell:?} {what}");
+            assert!(!answer.text().contains("read_evicted"), "{cell:?} {what} {}", answer.text());
         }
     }
 }

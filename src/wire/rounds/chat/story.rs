@@ -119,14 +119,14 @@ impl Story {
     }
 
     pub(super) fn break_silence(&mut self, text: &str) {
-        if self.is_silent() && !self.full {
+        if self.is_silent() {
             self.say(text);
             self.filler = Some(text.to_owned());
         }
     }
 
-    fn is_silent(&self) -> bool {
-        self.text.is_empty() && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
+    pub(super) fn is_silent(&self) -> bool {
+        !self.full && self.text.is_empty() && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
     }
 
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {

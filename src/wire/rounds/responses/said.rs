@@ -6,6 +6,10 @@ use super::{Splicer, quoted};
 
 impl Splicer {
     /// The client sees nothing else of an answer that ends with calls of the proxy's: the events of a message.
+    pub(in super::super) fn is_silent(&self) -> bool {
+        self.told.is_silent()
+    }
+
     pub(in super::super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
         if !self.told.is_silent() {
             return Vec::new();
