@@ -171,8 +171,7 @@ fn turns(form: Form, items: &[String]) -> usize {
     (0..items.len()).filter(|k| by_model[*k] && !goes_on(*k)).count()
 }
 
-/// Between activations everything that was sent recurs at the same place.
-/// What the turn before sent stands at the beginning; tools may join.
+/// Between activations everything that was sent recurs at the same place; tools may join.
 fn goes_on(report: &mut Report, turn: usize, (earlier, joined): &(Split, bool), sent: &Split) {
     let differs = earlier.messages.iter().zip(&sent.messages).position(|(a, b)| a != b);
     if let Some(at) = differs {

@@ -19,6 +19,8 @@ const AT_ONCE: usize = 2;
 pub struct Hunt {
     pub wanted: Option<Wanted>,
     calls: usize,
+    /// Requests without the tool, one after the other. The last one of a turn may have none: the model goes on in the next.
+    without: usize,
 }
 
 /// One text, and how the model goes about it.
@@ -118,10 +120,13 @@ impl Hunt {
         }
         let names = request.tools().iter().flat_map(|tool| [&tool["function"]["name"], &tool["name"]]);
         let Some(name) = names.filter_map(Value::as_str).find(|name| name.ends_with("read_evicted")) else {
-            *wanted = Wanted::Failed("the tool is not offered".to_owned());
+            self.without += 1;
+            if self.without > 1 {
+                *wanted = Wanted::Failed("the tool is not offered".to_owned());
+            }
             return Reply::Say(Answer::text("Nothing."));
         };
-        self.calls += 1;
+        (self.calls, self.without) = (self.calls + 1, 0);
         let call = |(n, arguments): (usize, &Value)| ToolCall {
             id: called(self.calls, n),
             name: name.to_owned(),
