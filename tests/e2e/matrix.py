@@ -250,7 +250,7 @@ def upstream(talk, requests):
     if turn.error or turn.breaks:
         return
     same("calls", len(seen.bodies), len(seen.steps) + turn.then.count("Done."))
-    offering = [at for at in range(len(seen.bodies)) if at != turn.anew]
+    offering = [at for at in range(len(seen.bodies)) if at not in (turn.anew, turn.last)]
     same("tools offered in", [at for at in range(len(seen.bodies)) if seen.offers(at)], offering)
     tools = [body["tools"] for body in seen.parsed if OWN in json.dumps(body["tools"])]
     assert all(frozen == tools[0] for frozen in tools), "they are frozen"

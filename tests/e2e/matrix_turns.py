@@ -34,7 +34,8 @@ class Turn:
     error: str = None  # what the client is told in place of an answer
     breaks: bool = False  # the client's connection breaks behind the text
     answers: tuple = None
-    anew: int = None  # the upstream's call that has no tools of the proxy's
+    anew: int = None  # the upstream's call that has no tools of the proxy's, because the answer begins anew
+    last: int = None  # the last that the turn may have: it has none either
     grows: int = 0  # the upstream's call from which on each goes on where the one before it ended
     long: bool = False  # with many turns before it
 
@@ -131,8 +132,15 @@ TURNS = [
         [says(f"{n} ", own(n)) for n in range(MOST_ROUNDS)],
         "".join(f"{n} " for n in range(MOST_ROUNDS)),
         hidden=MOST_ROUNDS,
+        last=MOST_ROUNDS - 1,
     ),
-    Turn("rounds-end-silently", [says("", own(n), own(10 + n)) for n in range(MOST_ROUNDS)], hidden=2 * MOST_ROUNDS),
+    Turn(
+        "rounds-end-silently",
+        [says("", own(n), own(10 + n)) for n in range(MOST_ROUNDS)],
+        "(No answer yet: this turn ended while the model was still looking things up. Ask it to go on.)",
+        hidden=2 * MOST_ROUNDS,
+        last=MOST_ROUNDS - 1,
+    ),
     Turn(
         "every-tool",
         [says("Both.", own(1), call("own_2", "session_list", {}), clients(7))],
