@@ -142,7 +142,7 @@ fn open_within(url: &str, limits: Limits) -> Arc<Store> {
             let store = Store::serve(&url, limits).await.unwrap();
             // On a loaded machine the first opening may miss its bound; it is repeated.
             while store.health() != Health::Up {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                store.retry_now().await;
             }
             store
         })
