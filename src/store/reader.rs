@@ -16,7 +16,7 @@ use super::flushes::{self, Waiting};
 use super::memory::Loaded;
 use super::overlays::{self, Found};
 use super::shared::Shared;
-use super::sqlite::{files as files_at, is_busy, open_reader};
+use super::sqlite::{at_one_moment, files as files_at, is_busy, open_reader};
 use super::texts::unpack_text;
 use super::{Limits, ReadError, Tenant, reads};
 
@@ -160,7 +160,7 @@ impl Reader {
         query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, ReadError> {
         let said = match self.db().await {
-            Ok(db) => query(db).await,
+            Ok(db) => at_one_moment(db, query).await,
             Err(error) => Err(error),
         };
         match said {

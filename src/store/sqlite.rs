@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Decode, Row as _, Sqlite, Type};
+use sqlx::{ConnectOptions, Connection, Decode, Row as _, Sqlite, Type};
 
 use super::migrations::{migrate, newest};
 use super::secret::InstallationSecret;
@@ -213,6 +213,20 @@ fn unreadable(path: &Path) -> Option<OpenError> {
 /// Opens a file that the writer has opened before.
 pub(super) async fn open_reader(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
     options(path).thread_name(|_| "store-reader".to_owned()).connect().await
+}
+
+/// Asks a connection in one transaction, so that all it reads is of one moment: between two statements the writer may
+/// take away or replace what the first one found.
+pub(super) async fn at_one_moment<T, E: From<sqlx::Error>>(
+    db: &mut SqliteConnection,
+    query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut moment = db.begin().await?;
+    let answer = query(&mut moment).await;
+    match moment.rollback().await {
+        Ok(()) => answer,
+        Err(error) => answer.and(Err(error.into())),
+    }
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {

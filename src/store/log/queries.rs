@@ -11,7 +11,7 @@ use super::read::{history, stored, written};
 use super::search::search;
 use super::{HistoryPage, Hits, Logged, Room, Scope, Search, SessionId, SessionInfo};
 use crate::store::reader::Reader;
-use crate::store::sqlite::is_interrupted;
+use crate::store::sqlite::{at_one_moment, is_interrupted};
 use crate::store::{ReadError, Tenant};
 use crate::wire::Digest;
 
@@ -171,8 +171,11 @@ pub(super) async fn limited<T>(
     until: Instant,
     query: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, Failed>,
 ) -> Result<T, Failed> {
-    db.lock_handle().await?.set_progress_handler(STEPS, move || Instant::now() < until);
-    let answer = query(&mut *db).await;
-    db.lock_handle().await?.remove_progress_handler();
-    answer
+    at_one_moment(db, async |db| {
+        db.lock_handle().await?.set_progress_handler(STEPS, move || Instant::now() < until);
+        let answer = query(&mut *db).await;
+        db.lock_handle().await?.remove_progress_handler();
+        answer
+    })
+    .await
 }

@@ -30,6 +30,21 @@ pub(super) fn batch(session: SessionId, chain: &[Digest], texts: &[&str]) -> Log
     LogBatch { session, agent: "codex".into(), dialect: Dialect::Chat, kind: Kind::Sent, messages: messages.collect() }
 }
 
+/// The answer `text` to the message with this digest.
+fn answered(session: SessionId, to: Digest, text: &str) -> LogBatch {
+    let json = json!({"role": "assistant", "content": text}).to_string().into();
+    let message = Message {
+        digest: to,
+        parent: Some(to),
+        number: 2,
+        role: Role::Assistant,
+        tokens: None,
+        json,
+        unfound: Unfound::Nothing,
+    };
+    LogBatch { kind: Kind::Answered, messages: vec![message], ..batch(session, &[], &[]) }
+}
+
 pub(super) async fn log(f: &Fixture, session: SessionId, name: &str, texts: &[&str]) {
     f.store.log(&f.tenant, batch(session, &chain(name, texts.len()), texts));
     f.store.flush_log().await;
@@ -106,21 +121,8 @@ async fn an_answer_counts_until_its_client_sends_it_back() {
     let id = session(&f, "answers");
     let turns = chain("answers", 2);
     log(&f, id, "answers", &["question"]).await;
-    let answered = |text: &str| {
-        let json = json!({"role": "assistant", "content": text}).to_string().into();
-        let message = Message {
-            digest: turns[0],
-            parent: Some(turns[0]),
-            number: 2,
-            role: Role::Assistant,
-            tokens: None,
-            json,
-            unfound: Unfound::Nothing,
-        };
-        LogBatch { kind: Kind::Answered, messages: vec![message], ..batch(id, &turns, &[]) }
-    };
-    f.store.log(&f.tenant, answered("the first try"));
-    f.store.log(&f.tenant, answered("the answer"));
+    f.store.log(&f.tenant, answered(id, turns[0], "the first try"));
+    f.store.log(&f.tenant, answered(id, turns[0], "the answer"));
     f.store.flush_log().await;
     let all = page(&f, &own(id), None, ALL).await.unwrap();
     assert_eq!((texts(&all), all[1].answered), (vec!["question".to_owned(), "the answer".to_owned()], true));
@@ -131,6 +133,26 @@ async fn an_answer_counts_until_its_client_sends_it_back() {
     assert_eq!((all.len(), all[1].answered), (2, false));
     assert_eq!(find(&f, &own(id), "answer").await.len(), 1);
     assert_eq!(f.store.sessions(&f.tenant, &own(id)).await.unwrap()[0].messages, 2);
+}
+
+/// A page is looked up in several steps, while what clients send back comes in place of answers.
+#[tokio::test]
+async fn a_page_is_of_one_moment() {
+    let f = Fixture::new().await;
+    for n in 0..100 {
+        let name = n.to_string();
+        let id = session(&f, &name);
+        log(&f, id, &name, &["question"]).await;
+        f.store.log(&f.tenant, answered(id, chain(&name, 1)[0], "answer"));
+        f.store.flush_log().await;
+        let sent_back = log(&f, id, &name, &["question", "answer"]);
+        let read = async {
+            for _ in 0..5 {
+                assert_eq!(texts(&page(&f, &own(id), None, ALL).await.unwrap()), ["question", "answer"], "{n}");
+            }
+        };
+        tokio::join!(sent_back, read);
+    }
 }
 
 #[tokio::test]
