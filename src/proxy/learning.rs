@@ -37,7 +37,8 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let counted_whole = work.tokens.filter(|_| origin.sight == Sight::Whole);
     let estimated = counted_whole.map(|tokens| tokens.after as f64 / origin.calibration);
     // Not the origin itself: it holds the request's body, and an answer may take minutes.
-    let (tenant, root, stream) = (origin.tenant, origin.root, origin.stream);
+    let (tenant, root) = (origin.tenant, origin.root);
+    let observed = if origin.stream { in_events } else { in_body };
     let (counted, proof, place) = (Counted::by(&origin), origin.proof, Place::of(&origin));
     let dialect = origin.dialect;
     // An error that recovery has seen has taught already, and is not told twice by being relayed.
@@ -49,14 +50,14 @@ pub fn of_call(shard: &Arc<Shard>, work: &mut Work, answer: (StatusCode, &Header
     let listener = listening.map(|(ticket, journal)| journal.listen(ticket, dialect, &shard.proxy.budget));
     let watch = Watch::new(headers, move |ending, tail| {
         let Some(compactor) = shard.proxy.compactor.as_ref() else { return };
-        let observed = observed(&tail, stream);
+        let observed = observed(&tail);
         // Whoever got an error may close at once.
         if observed.usage.is_none() && teaches {
             compactor.learn_limit(&place, &hold::ended_in(&tail.bytes(), tail.shown()));
         }
         let (Ending::Complete, Some(usage)) = (ending, observed.usage) else { return };
         shard.proxy.metrics.cached(usage.cached_tokens);
-        compactor.sessions.warm(tenant, root, usage.cached_tokens > 0);
+        compactor.sessions.cached(tenant, root, usage.cached_tokens);
         if proof != Proof::Known {
             return;
         }
@@ -107,11 +108,15 @@ fn filled(observed: &Observed, usage: Usage) -> Option<LearnedWindow> {
     (full && TEACHABLE.contains(&total)).then_some(LearnedWindow { input: None, total: Some(total) })
 }
 
-fn observed(tail: &Tail, stream: bool) -> Observed {
-    let bytes = tail.bytes();
-    let whole = (!stream && tail.is_whole()).then(|| usage::from_body(&bytes));
-    // What is answered on a socket comes in events whether or not a stream was asked for.
-    whole.filter(|observed| observed.usage.is_some()).unwrap_or_else(|| usage::from_stream_tail(&bytes, tail.shown()))
+/// What a stream says at its end.
+fn in_events(tail: &Tail) -> Observed {
+    usage::from_stream_tail(&tail.bytes(), tail.shown())
+}
+
+/// What an answer says that was not asked for as a stream; on a socket it comes in events all the same.
+fn in_body(tail: &Tail) -> Observed {
+    let whole = tail.is_whole().then(|| usage::from_body(&tail.bytes()));
+    whole.filter(|observed| observed.usage.is_some()).unwrap_or_else(|| in_events(tail))
 }
 
 /// The observer of a model list: local servers tell their windows there.

@@ -94,9 +94,9 @@ impl Sessions {
         self.with(tenant, root, |session| *session)
     }
 
-    /// Notes whether the provider read the prefix from its cache.
-    pub fn warm(&self, tenant: Tenant, root: Digest, warm: bool) {
-        self.with(tenant, root, |session| session.warm = warm);
+    /// Notes how many tokens of the prefix the provider read from its cache.
+    pub fn cached(&self, tenant: Tenant, root: Digest, tokens: u64) {
+        self.with(tenant, root, |session| session.warm = tokens > 0);
     }
 
     /// The provider refused a body without a checkpoint and took the original.
@@ -272,9 +272,9 @@ mod tests {
     fn a_full_memory_forgets_others_first() {
         let (sessions, tenant) = (Sessions::default(), Tenant([1; 16]));
         let root = |n: usize| *blake3::hash(&n.to_le_bytes()).as_bytes();
-        sessions.warm(tenant, root(0), true);
+        sessions.cached(tenant, root(0), 1);
         for n in 1..3 * MAX_SESSIONS {
-            sessions.warm(tenant, root(n), true);
+            sessions.cached(tenant, root(n), 1);
             assert!(!n.is_multiple_of(1_000) || sessions.get(tenant, root(0)).warm, "{n}");
         }
         assert!(!sessions.get(tenant, root(1)).warm);

@@ -149,8 +149,7 @@ impl Work {
     pub(super) fn read_by(&mut self, conversation: &Conversation<'_>) {
         let names = self.overlaid.is_some() || self.origin.workspace.is_some();
         if names && let Some(origin) = Arc::get_mut(&mut self.origin) {
-            let before = !self.known.evictions.is_empty() || self.known.active.is_some();
-            origin.readers = readers(conversation, self.overlaid.as_ref(), before);
+            origin.readers = readers(conversation, self.overlaid.as_ref(), &self.known);
         }
     }
 

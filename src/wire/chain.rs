@@ -142,7 +142,7 @@ pub fn begins(fields: &Fields, body: &[u8], most: usize) -> Option<bool> {
         shown.push(Shown { role, has_id: has_id(&members) });
         more = cursor.more(b']').ok()?;
     }
-    Some(may_begin(shown, span.len() <= most))
+    Some(may_begin(shown, (span.len(), most)))
 }
 
 /// The same, of a request that is read as a whole.
@@ -151,7 +151,7 @@ pub fn begins_read(conversation: &Conversation, most: usize) -> bool {
         role: item.facts.role,
         has_id: Cursor::new(conversation.raw(at), 0).pass_members().is_ok_and(|members| has_id(&members)),
     });
-    may_begin(shown, array(&conversation.fields).is_some_and(|span| span.len() <= most))
+    may_begin(shown, (array(&conversation.fields).map_or(usize::MAX, |span| span.len()), most))
 }
 
 /// What an item shows of who gave it.
@@ -160,9 +160,9 @@ struct Shown {
     has_id: bool,
 }
 
-fn may_begin(items: impl IntoIterator<Item = Shown>, short: bool) -> bool {
+fn may_begin(items: impl IntoIterator<Item = Shown>, (length, most): (usize, usize)) -> bool {
     let mut turns = items.into_iter().filter(|item| matches!(item.role, Role::Assistant | Role::Tool));
-    turns.all(|turn| short && !turn.has_id)
+    turns.all(|turn| length <= most && !turn.has_id)
 }
 
 /// Whether an item has the id that a provider gave it.

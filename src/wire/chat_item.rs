@@ -16,13 +16,13 @@ pub(super) const MAX_CALLS: usize = 1_024;
 pub(super) fn facts(raw: &[u8]) -> Result<Facts, Unreadable> {
     let canonical = canonical::item(raw, &["content"])?;
     let members = members(raw, 0)?;
-    let (role, is_function) = role_in(raw, &members)?;
+    let (role, known_by) = role_in(raw, &members)?;
     let mut reading = Reading { raw, role, slots: Vec::new(), calls: Vec::new(), media: Vec::new() };
     for (key, span) in &members {
         reading.member(key, span)?;
     }
     let results = match role {
-        Role::Tool => vec![answers(raw, &members, is_function)?],
+        Role::Tool => vec![answers(raw, &members, known_by)?],
         _ => Vec::new(),
     };
     let Reading { slots, calls, media, .. } = reading;
@@ -49,22 +49,30 @@ pub(super) fn role(raw: &[u8]) -> Result<Role, Unreadable> {
     role_in(raw, &members(raw, 0)?).map(|(role, _)| role)
 }
 
-/// The role, and whether it is the legacy `function`.
-fn role_in(raw: &[u8], members: &[Member<'_>]) -> Result<(Role, bool), Unreadable> {
+/// What a result's call is known by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KnownBy {
+    Id,
+    /// The legacy `function` has nothing else.
+    Name,
+}
+
+/// The role, and what a result of that role says of its call.
+fn role_in(raw: &[u8], members: &[Member<'_>]) -> Result<(Role, KnownBy), Unreadable> {
     let role = text_of(raw, members, "role")?.ok_or(Cursor::new(raw, 0).fail("a message has no role"))?;
     Ok(match role.as_str() {
-        "system" | "developer" => (Role::System, false),
-        "user" => (Role::User, false),
-        "assistant" => (Role::Assistant, false),
-        "tool" => (Role::Tool, false),
-        "function" => (Role::Tool, true),
-        _ => (Role::Unknown, false),
+        "system" | "developer" => (Role::System, KnownBy::Id),
+        "user" => (Role::User, KnownBy::Id),
+        "assistant" => (Role::Assistant, KnownBy::Id),
+        "tool" => (Role::Tool, KnownBy::Id),
+        "function" => (Role::Tool, KnownBy::Name),
+        _ => (Role::Unknown, KnownBy::Id),
     })
 }
 
 /// What a result says it answers: a call's id; for a legacy function, and where no id is given, a name.
-fn answers(raw: &[u8], members: &[Member<'_>], is_function: bool) -> Result<String, Unreadable> {
-    let id = if is_function { None } else { text_of(raw, members, "tool_call_id")? };
+fn answers(raw: &[u8], members: &[Member<'_>], known_by: KnownBy) -> Result<String, Unreadable> {
+    let id = if known_by == KnownBy::Id { text_of(raw, members, "tool_call_id")? } else { None };
     let name = text_of(raw, members, "name")?;
     Ok(id.or(name).unwrap_or_default())
 }
