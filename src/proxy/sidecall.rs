@@ -119,13 +119,14 @@ async fn make(origin: Arc<Origin>, known: Known, cut: usize) -> Made {
             return None;
         }
     };
-    ended(compactor, &origin, None);
     let composed = origin.think(&known, move |situation| {
         let (checkpoint, texts) = head::summary(situation, cut, Source::Model(&text))?;
         Some((situation.digest_at(checkpoint.covers)?, Arc::new(checkpoint), texts))
     });
-    let (digest, checkpoint, texts): (Digest, _, _) = composed.await??;
-    compactor.sessions.made(origin.payer(), digest);
+    let composed = composed.await.flatten();
+    composed.iter().for_each(|(digest, ..)| compactor.sessions.made(origin.payer(), *digest));
+    ended(compactor, &origin, None);
+    let (digest, checkpoint, texts): (Digest, _, _) = composed?;
     let prepared = Some((digest, Arc::clone(&checkpoint), Stage::Prepared));
     let batch = Batch { root: origin.root, texts: texts.clone(), checkpoint: prepared, ..Batch::default() };
     // What was paid for is of use to who waits for it, also where it cannot be kept.

@@ -8,7 +8,7 @@ use compactproxy::demo::script::{Behaviour, Reply, asks_for_summary, error, summ
 use compactproxy::demo::window::Limit;
 use serde_json::json;
 
-use crate::support::chat::{get, history, ids, pair, post, side_calls, with};
+use crate::support::chat::{get, history, ids, pair, post, side_calls, summaries_ended, with};
 
 const SECTIONS: &str = "[compaction]\n[[window]]\nmodel = \"*\"\ninput = 6000\n";
 
@@ -33,9 +33,13 @@ async fn a_side_calls_own_answer_tells_the_rate_limit() {
         let settings = Settings { limit: Limit::of(6_000), behaviour, ..Settings::default() };
         let (provider, proxy) = pair(settings, SECTIONS).await;
         assert_eq!(post(proxy.proxy_addr, "k", &history("a", 5, 1_000)).await.status, 200);
+        summaries_ended(&proxy, 1).await;
         let made = side_calls(&provider).len();
         assert!(made > 0);
         assert_eq!(post(proxy.proxy_addr, "k", &history("b", 5, 1_000)).await.status, 200);
+        if followed {
+            summaries_ended(&proxy, 2).await;
+        }
         assert_eq!(side_calls(&provider).len() > made, followed, "{left}");
     }
 }
@@ -46,14 +50,20 @@ async fn summaries_for_histories_that_never_come_back_are_given_up() {
     let behaviour = Behaviour::default().with_summaries();
     let settings = Settings { limit: Limit::of(6_000), behaviour, ..Settings::default() };
     let (provider, proxy) = pair(settings, SECTIONS).await;
-    let mut made = Vec::new();
-    for turn in 0..16 {
-        assert_eq!(post(proxy.proxy_addr, "k", &history(&format!("at {turn}"), 5, 1_000)).await.status, 200);
-        made.push(side_calls(&provider).len());
+    let turn = async |n: usize| {
+        assert_eq!(post(proxy.proxy_addr, "k", &history(&format!("at {n}"), 5, 1_000)).await.status, 200);
+    };
+    for n in 0..8 {
+        turn(n).await;
+        summaries_ended(&proxy, n + 1).await;
     }
-    assert!(made.windows(2).take(7).all(|two| two[0] < two[1]), "{made:?}");
+    let made = side_calls(&provider).len();
     // Eight that came to something; of the next ten the last is tried.
-    assert_eq!(made[11], made[15], "{made:?}");
+    for n in 8..18 {
+        turn(n).await;
+    }
+    summaries_ended(&proxy, 9).await;
+    assert_eq!(side_calls(&provider).len(), made / 8 * 9);
 }
 
 /// Three summaries that failed pause those that are made ahead of time. What has overflowed cannot wait for them; its

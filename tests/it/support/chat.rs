@@ -9,6 +9,7 @@ use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings};
 use compactproxy::demo::script::Reply;
 use compactproxy::proxy::Proxy;
 use compactproxy::store::Store;
+use compactproxy::telemetry::metrics::SIDE_CALLS;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -127,6 +128,21 @@ pub async fn side_call_seen(provider: &Provider, count: usize) {
     super::wire::patiently("a side call", async {
         while side_calls(provider).len() < count {
             tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Waits until `count` summaries have been made, or were not to be had.
+pub async fn summaries_ended(proxy: &Served, count: usize) {
+    super::wire::patiently("a summary", async {
+        loop {
+            let page = get(proxy.admin_addr, "/metrics").await;
+            let ended = page.text().lines().filter(|line| line.starts_with(SIDE_CALLS));
+            let ended = ended.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok());
+            if ended.sum::<usize>() >= count {
+                break;
+            }
         }
     })
     .await;
