@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Dialect;
+use super::{Dialect, chat};
 use super::events::{Cutter, Event};
 use super::object::Object;
 
@@ -85,13 +85,7 @@ fn says(dialect: Dialect, event: &Event) -> Says {
         return Says::Other;
     }
     let is_output = match dialect {
-        Dialect::Chat => {
-            let ends = |span: std::ops::Range<usize>| {
-                Object::read(data, span.start).is_some_and(|choice| choice.get("finish_reason").is_some())
-            };
-            let choices = object.elements("choices");
-            !choices.is_empty() && (!dialect.opens(data) || choices.into_iter().any(ends))
-        }
+        Dialect::Chat => !object.elements("choices").is_empty() && !chat::begins(data),
         Dialect::Messages => kind.starts_with("content_block_") || matches!(&*kind, "message_delta" | "message_stop"),
         Dialect::Responses => {
             let opening = ["response.created", "response.in_progress", "response.queued"];
