@@ -26,7 +26,10 @@ pub fn check(request: &ModelRequest) -> Result<(), Violation> {
     let brought = request.messages().get(request.held..).unwrap_or_default();
     match request.api {
         Api::Chat => {
-            list(&request.body, "tools").iter().enumerate().try_for_each(|(n, tool)| callee(&format!("tools[{n}]"), tool))?;
+            list(&request.body, "tools")
+                .iter()
+                .enumerate()
+                .try_for_each(|(n, tool)| callee(&format!("tools[{n}]"), tool))?;
             brought.iter().enumerate().try_for_each(|(n, message)| calls(&format!("messages[{n}]"), message))
         }
         Api::Responses => {
@@ -36,7 +39,9 @@ pub fn check(request: &ModelRequest) -> Result<(), Violation> {
         Api::Messages => {
             let own = |tool: &Value| matches!(kind(tool), "" | "custom");
             let tools = list(&request.body, "tools").iter().enumerate().filter(|(_, tool)| own(tool));
-            tools.map(|(n, tool)| (format!("tools.{n}.custom"), tool)).try_for_each(|(at, tool)| of_anthropic(&at, tool))?;
+            tools
+                .map(|(n, tool)| (format!("tools.{n}.custom"), tool))
+                .try_for_each(|(at, tool)| of_anthropic(&at, tool))?;
             brought.iter().enumerate().try_for_each(|(n, message)| blocks(n, message))
         }
     }

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
-pub use self::look::{Look, Looks};
 use self::events::{Cutter, Event};
+pub use self::look::{Look, Looks};
 use self::object::Object;
 pub use self::own::{NAMESPACE, Own};
 use super::conversation::{Conversation, Dialect, Digest};
@@ -294,7 +294,9 @@ mod tests {
         assert!(!opens(Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}]}"#));
         for member in ["reasoning_content", "refusal", "audio", "a_member_of_tomorrow"] {
             let piece = |value: &str| {
-                format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"\",\"{member}\":{value}}}}}]}}\n\n")
+                format!(
+                    "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"\",\"{member}\":{value}}}}}]}}\n\n"
+                )
             };
             assert!(!opens(Dialect::Chat, &piece("\"a\"")) && !opens(Dialect::Chat, &piece("{\"a\":1}")), "{member}");
             assert!(["null", "\"\"", "[]"].iter().all(|nothing| opens(Dialect::Chat, &piece(nothing))), "{member}");
@@ -310,3 +312,7 @@ mod tests {
         assert!(!opens(Dialect::Responses, r#"data: {"type":"response.failed"}"#));
     }
 }
+
+#[cfg(test)]
+#[path = "tests/rounds_names.rs"]
+mod names_tests;

@@ -15,7 +15,8 @@ fn places(name: &str) -> Vec<(Api, Value, &'static str)> {
     let custom = json!({"type": "custom", "custom": {"name": name, "input": ""}});
     let said = |call: &Value| json!({"role": "assistant", "tool_calls": [call]});
     let flat = |kind: &str| json!({"type": kind, "name": name});
-    let space = json!({"type": "namespace", "name": "of.any", "tools": [{"type": "function", "name": "a"}, flat("function")]});
+    let space =
+        json!({"type": "namespace", "name": "of.any", "tools": [{"type": "function", "name": "a"}, flat("function")]});
     let used = json!({"type": "tool_use", "id": "t", "name": name, "input": {}});
     vec![
         (Api::Chat, json!({"tools": [function]}), "tools[0].function"),
@@ -27,8 +28,16 @@ fn places(name: &str) -> Vec<(Api, Value, &'static str)> {
         (Api::Responses, json!({"tools": [space]}), "tools[0].tools[1]"),
         (Api::Responses, json!({"input": [flat("function_call")]}), "input[0]"),
         (Api::Responses, json!({"input": [flat("custom_tool_call")]}), "input[0]"),
-        (Api::Responses, json!({"input": [{"type": "additional_tools", "tools": [flat("function")]}]}), "input[0].tools[0]"),
-        (Api::Messages, json!({"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": name}]}), "tools.1.custom"),
+        (
+            Api::Responses,
+            json!({"input": [{"type": "additional_tools", "tools": [flat("function")]}]}),
+            "input[0].tools[0]",
+        ),
+        (
+            Api::Messages,
+            json!({"tools": [{"type": "bash_20250124", "name": "bash"}, {"name": name}]}),
+            "tools.1.custom",
+        ),
         (Api::Messages, json!({"tools": [flat("custom")]}), "tools.0.custom"),
         (
             Api::Messages,
@@ -46,9 +55,7 @@ fn names_are_plain_wherever_they_stand() {
     for name in ["functions.read_evicted", "查询", "a b", "a/b"] {
         for (api, body, at) in places(name) {
             let due = match api {
-                Api::Messages => {
-                    ("A22", format!("{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"))
-                }
+                Api::Messages => ("A22", format!("{at}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")),
                 Api::Chat | Api::Responses => (
                     if api == Api::Chat { "C8" } else { "R7" },
                     format!(

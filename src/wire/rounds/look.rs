@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 
-use super::{Dialect, chat};
 use super::events::{Cutter, Event};
 use super::object::Object;
+use super::{Dialect, chat};
 
 /// Most bytes of a stream that are looked at: behind them it counts as an answer.
 const MOST_SEEN: usize = 64 * 1024;

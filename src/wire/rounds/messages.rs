@@ -88,7 +88,8 @@ impl Splicer {
             "message_stop" => self.at_end(event, out),
             form => {
                 self.failed |= form == "error";
-                out.now.push(event.bytes);
+                // Nothing overtakes the end.
+                if self.stop.is_empty() { out.now.push(event.bytes) } else { self.at_end(event, out) }
             }
         }
     }

@@ -110,6 +110,10 @@ impl Splicer {
                 let edits = object.object("response").map(|response| self.without_tools(&response));
                 out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
+            // Nothing overtakes the end.
+            _ if self.hides() && !self.last.is_empty() && object.get("output_index").is_none() => {
+                out.ends.push(event.bytes);
+            }
             _ => out.now.extend(self.of_item(&event, &object)),
         }
     }

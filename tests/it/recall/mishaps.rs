@@ -30,11 +30,13 @@ struct Mishap {
     reply: Reply,
     /// The provider itself left the answer without an end, and without an error.
     endless: bool,
+    /// It had told its end before.
+    ended: bool,
 }
 
 impl Mishap {
     fn new(name: String, reply: Reply) -> Self {
-        Self { name, reply, endless: false }
+        Self { name, reply, endless: false, ended: false }
     }
 }
 
@@ -68,7 +70,7 @@ const UNKNOWN: &str = "event: tomorrow\ndata: {\"type\":\"tomorrow\",\"value\":[
 
 /// Everything that may happen to an answer on its way.
 fn of_answer(cell: Cell, answer: &Answer, whole: &str) -> Vec<Mishap> {
-    let mut all = Vec::new();
+    let (mut all, mut ended) = (Vec::new(), false);
     let ends: Vec<usize> = match cell.stream {
         true => whole.match_indices("\n\n").map(|(at, _)| at + 2).collect(),
         false => vec![whole.len() / 3, whole.len() / 2, whole.len() - 1, whole.len()],
@@ -82,10 +84,11 @@ fn of_answer(cell: Cell, answer: &Answer, whole: &str) -> Vec<Mishap> {
         }
         if cell.stream {
             let after = n + 1;
+            ended |= ["_reason\":\"", "response.completed"].iter().any(|mark| whole[begun..*end].contains(mark));
             let reply = Reply::CutOff { answer: answer.clone(), after };
-            all.push(Mishap::new(format!("breaks off behind event {after}"), reply));
+            all.push(Mishap { ended, ..Mishap::new(format!("breaks off behind event {after}"), reply) });
             let reply = raw(cell, format!("{before}{}", error_event(cell)));
-            all.push(Mishap::new(format!("an error behind event {after}"), reply));
+            all.push(Mishap { ended, ..Mishap::new(format!("an error behind event {after}"), reply) });
             let reply = raw(cell, format!("{before}{UNKNOWN}{rest}"));
             all.push(Mishap::new(format!("an unknown event behind event {after}"), reply));
         } else {
@@ -98,7 +101,9 @@ fn of_answer(cell: Cell, answer: &Answer, whole: &str) -> Vec<Mishap> {
 
 async fn mishaps(cell: Cell) -> Vec<Mishap> {
     let status = |status: u16| match status {
-        502 => Reply::Raw { status, headers: vec![("content-type", "text/html".to_owned())], body: "<p>502</p>".into() },
+        502 => {
+            Reply::Raw { status, headers: vec![("content-type", "text/html".to_owned())], body: "<p>502</p>".into() }
+        }
         _ => error(status, "boom", "x", "x"),
     };
     let mut all: Vec<Mishap> = STATUSES.map(|code| Mishap::new(format!("status {code}"), status(code))).into();
@@ -124,7 +129,8 @@ fn provider(script: &Script) -> Settings {
 
 /// The rounds before the one that fails: `said` is shown of the first.
 fn rounds(count: usize, said: &str) -> Vec<Reply> {
-    let call = |n: usize| ToolCall { id: format!("own_{n}"), name: "read_evicted".to_owned(), arguments: "{}".to_owned() };
+    let call =
+        |n: usize| ToolCall { id: format!("own_{n}"), name: "read_evicted".to_owned(), arguments: "{}".to_owned() };
     (1..=count).map(|n| says(if n == 1 { said } else { "" }, vec![call(n)])).collect()
 }
 
@@ -148,6 +154,7 @@ async fn whatever_becomes_of_a_later_round_its_client_has_one_answer_or_one_erro
                     cell.had(&proxy, &cell.dialect.went_on(&body, &had)).await;
                 }
                 Outcome::Error => {}
+                Outcome::Both => assert!(mishap.ended, "{what}: {}", seen.text),
                 Outcome::Endless => assert!(mishap.endless, "{what}: {}", seen.text),
             }
             assert_eq!(provider.violations(), [], "{what}");

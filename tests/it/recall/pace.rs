@@ -253,10 +253,8 @@ async fn the_first_delta_of_a_refusal_does_not_wait_in_a_later_round() {
         let gate = Gate::new();
         let pace = gate.clone();
         let refusal = Answer { refusal: Some("first second ".repeat(20)), pace: Some(pace), ..Answer::default() };
-        let steps = vec![
-            step(|request| says("Look. ", vec![own(request, 1)])),
-            step(move |_| Reply::Say(refusal.clone())),
-        ];
+        let steps =
+            vec![step(|request| says("Look. ", vec![own(request, 1)])), step(move |_| Reply::Say(refusal.clone()))];
         let (provider, proxy) = staged(steps, "").await;
         gate.permit(cell.dialect.openings() + 1);
         let mut reader = asks(cell, &proxy, "refusal").await;
@@ -275,7 +273,12 @@ async fn a_refusal_that_was_shown_stays_where_a_later_round_fails() {
         let steps = vec![
             step(|request| {
                 let refusal = Some("I will not. ".to_owned());
-                Reply::Say(Answer { refusal, finish: finish(request), calls: vec![own(request, 1)], ..Answer::default() })
+                Reply::Say(Answer {
+                    refusal,
+                    finish: finish(request),
+                    calls: vec![own(request, 1)],
+                    ..Answer::default()
+                })
             }),
             step(move |_| cell.dialect.broken("out of order")),
             step(|_| says("Without.", vec![])),

@@ -21,7 +21,9 @@ pub struct Seen {
 pub enum Outcome {
     Answer(Had),
     Error,
-    /// Neither an end nor an error.
+    /// An end, and then an error.
+    Both,
+    /// Neither.
     Endless,
 }
 
@@ -50,7 +52,11 @@ impl Seen {
         }
         if !cell.stream {
             let told: Value = serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("{what}: {}", self.text));
-            return if told.get("error").is_some_and(|error| !error.is_null()) { Outcome::Error } else { self.read(cell) };
+            return if told.get("error").is_some_and(|error| !error.is_null()) {
+                Outcome::Error
+            } else {
+                self.read(cell)
+            };
         }
         let events = self.events(what);
         let count = |is: fn(&Value) -> bool| events.iter().filter(|event| is(event)).count();
@@ -63,14 +69,18 @@ impl Seen {
                 Outcome::Error
             }
             (0, 0) => Outcome::Endless,
+            (1, 1) => {
+                assert!(self.broken || events.last().is_some_and(is_error), "{what}: {}", self.text);
+                Outcome::Both
+            }
             both => panic!("{what}: ends and errors {both:?}: {}", self.text),
         }
     }
 
-    /// An answer that has come whole. What nobody knows is the client's to pass over.
+    /// An answer that has come whole. What nobody knows, and half of an event, is the client's to pass over.
     fn read(&self, cell: Cell) -> Outcome {
-        let known = self.text.split_inclusive("\n\n").filter(|event| !event.contains("\"tomorrow\""));
-        let mut text: String = known.collect();
+        let is_known = |event: &&str| !event.contains("\"tomorrow\"") && (event.ends_with("\n\n") || !cell.stream);
+        let mut text: String = self.text.split_inclusive("\n\n").filter(is_known).collect();
         // Where the provider has left the very last words out.
         if cell.dialect.path().ends_with("completions") && cell.stream && !text.ends_with("data: [DONE]\n\n") {
             text += "data: [DONE]\n\n";
