@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::answer::{Answer, Usage};
 use super::encoding;
+use super::names::{self, Names};
 use super::provider::{Origin, Verdict};
 use super::request::{Api, ModelRequest, Purpose};
 use super::responses::store::Chains;
@@ -127,6 +128,9 @@ impl Shared {
                 self.counter.prompt(&messages::without(&request, &stale))
             }
         };
+        if self.settings.names == Names::Plain {
+            names::check(&request)?;
+        }
         if truncates(&request) {
             limit = Limit::default();
         }

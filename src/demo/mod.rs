@@ -14,6 +14,7 @@ pub mod content;
 pub mod encoding;
 mod judge;
 pub mod messages;
+pub mod names;
 pub mod profiles;
 pub mod provider;
 pub mod reader;

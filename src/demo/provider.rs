@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::answer::{Answer, Usage};
 use super::encoding::{Encodes, Encoding};
+use super::names::Names;
 use super::request::{Api, ModelRequest, STEP_HEADER};
 use super::rules::{Rules, Violation};
 use super::script::{Behaviour, Reply};
@@ -31,6 +32,8 @@ pub struct Settings {
     pub rules: Rules,
     pub responses: responses::Settings,
     pub messages: messages::Settings,
+    /// Of tools, in all three.
+    pub names: Names,
     pub behaviour: Behaviour,
     /// The encoding of answers, and of which.
     pub encoding: Encoding,
@@ -47,6 +50,7 @@ impl Default for Settings {
             rules: Rules::default(),
             responses: responses::Settings::default(),
             messages: messages::Settings::default(),
+            names: Names::default(),
             behaviour: Behaviour::default(),
             encoding: Encoding::Identity,
             encodes: Encodes::default(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compact::exclusions::OWN_PREFIX;
 use crate::tools::definitions::Tool;
 use crate::wire::Conversation;
-use crate::wire::rounds::{Offer, offered_name};
+use crate::wire::rounds::Offer;
 use crate::wire::splice::Edit;
 
 /// How often the proxy's prefix may stand before a name: providers take names of 64 characters.
@@ -43,10 +43,9 @@ impl Offered {
         self.tools.iter().map(|tool| tool.offer.name.clone()).collect()
     }
 
-    /// The own name of the tool that is called by this one.
-    pub fn tool(&self, called: &str) -> Option<&str> {
-        let of = |name: &str| self.tools.iter().find(|tool| tool.offer.name == name).map(|tool| tool.tool.as_str());
-        of(called).or_else(|| of(offered_name(called)))
+    /// The own name of the tool that was offered under this one.
+    pub fn tool(&self, name: &str) -> Option<&str> {
+        self.tools.iter().find(|tool| tool.offer.name == name).map(|tool| tool.tool.as_str())
     }
 
     /// The name under which removed texts are read.

@@ -267,10 +267,15 @@ impl Compactor {
         let added = laid || work.begun.is_some() || remembered;
         // A choice that it does not take says nothing of the tools.
         if added && !work.overlaid.as_ref().is_some_and(|overlaid| overlaid.uncalled) {
-            let tree = work.overlaid.as_ref().map_or(work.origin.root, |overlaid| overlaid.tree);
-            self.refused_tools.note((work.origin.tenant, tree));
+            self.refuse_tools(work);
         }
         added
+    }
+
+    /// No more tools come into a request's conversation.
+    pub(super) fn refuse_tools(&self, work: &Work) {
+        let tree = work.overlaid.as_ref().map_or(work.origin.root, |overlaid| overlaid.tree);
+        self.refused_tools.note((work.origin.tenant, tree));
     }
 
     /// Keeps what a client did not see of an answer, before it sees the end of it.

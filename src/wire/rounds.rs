@@ -20,9 +20,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{Answer, MOST_HELD, MOST_WHOLE};
+use self::events::{Cutter, Event};
 pub use self::look::{Look, Looks};
 use self::object::Object;
-pub use self::own::{NAMESPACE, Own, offered_name};
+pub use self::own::{NAMESPACE, Own};
 use super::conversation::{Conversation, Dialect, Digest};
 use super::scan::string;
 use super::splice::Edit;
@@ -41,7 +42,7 @@ pub struct Offer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnCall {
     pub id: String,
-    /// The name under which it was offered.
+    /// The name under which it was offered, or as nobody offered it ([`Own::kept`]).
     pub name: String,
     /// JSON, as the model wrote it.
     pub arguments: String,
@@ -132,9 +133,6 @@ pub enum Form {
 /// Most bytes of the arguments with which a tool of the proxy's may be called. Longer ones are not kept, and no history
 /// has them: the call fails.
 pub const MOST_ARGUMENTS: usize = 256 << 10;
-
-/// The member of a Chat delta that holds what is said.
-const CONTENT: &str = "\"content\":";
 
 impl Conversation<'_> {
     /// Whether `count` tools may be added: the client leaves the choice of tools to the model, wants one answer of no fixed
@@ -254,12 +252,9 @@ impl Dialect {
         let holds = |word: &str| memchr::memmem::find(piece, word.as_bytes()).is_some();
         match self {
             Self::Chat => {
-                let empty = |at: usize| {
-                    let value = piece.get(at + CONTENT.len()..).unwrap_or_default().trim_ascii_start();
-                    value.starts_with(b"\"\"") || value.starts_with(b"null")
-                };
-                let said = memchr::memmem::find_iter(piece, CONTENT.as_bytes()).any(|at| !empty(at));
-                !said && !["tool_calls", "reasoning", "thinking", "audio", "error"].iter().any(|word| holds(word))
+                let mut cutter = Cutter::default();
+                let events = cutter.push(piece).into_iter().chain([Event::new(cutter.rest())]);
+                events.map(|event| event.data().clone()).all(|data| data.is_empty() || chat::begins(&data))
             }
             Self::Messages => {
                 let opening = ["\"message_start\"", "\"ping\""].iter().any(|word| holds(word));
@@ -297,7 +292,16 @@ mod tests {
             assert!(opens(Dialect::Chat, piece), "{piece}");
         }
         assert!(!opens(Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{"content":"a"}}]}"#));
-        assert!(!opens(Dialect::Chat, r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"a"}}]}"#));
+        for member in ["reasoning_content", "refusal", "audio", "a_member_of_tomorrow"] {
+            let piece = |value: &str| {
+                format!(
+                    "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"\",\"{member}\":{value}}}}}]}}\n\n"
+                )
+            };
+            assert!(!opens(Dialect::Chat, &piece("\"a\"")) && !opens(Dialect::Chat, &piece("{\"a\":1}")), "{member}");
+            assert!(["null", "\"\"", "[]"].iter().all(|nothing| opens(Dialect::Chat, &piece(nothing))), "{member}");
+        }
+        assert!(opens(Dialect::Chat, ": alive\n\n") && !opens(Dialect::Chat, "data: [DONE]\n\n"));
         assert!(opens(Dialect::Messages, r#"data: {"type":"message_start","message":{"content":[]}}"#));
         assert!(!opens(Dialect::Messages, r#"data: {"type":"content_block_start","index":0}"#));
         assert!(opens(
@@ -308,3 +312,7 @@ mod tests {
         assert!(!opens(Dialect::Responses, r#"data: {"type":"response.failed"}"#));
     }
 }
+
+#[cfg(test)]
+#[path = "tests/rounds_names.rs"]
+mod names_tests;

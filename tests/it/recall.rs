@@ -18,6 +18,7 @@ mod failures;
 mod files;
 mod frozen;
 mod histories;
+mod mishaps;
 mod offers;
 mod overlong;
 mod pace;
@@ -25,6 +26,7 @@ mod scope;
 mod shown;
 mod slow;
 mod turns;
+mod weighed;
 
 use compactproxy::demo::answer::{Answer, ToolCall, Usage};
 use compactproxy::demo::provider::{Exchange, Provider};
@@ -114,6 +116,11 @@ fn told(request: &ModelRequest) -> bool {
 fn thinks(thought: &str, text: &str, calls: Vec<ToolCall>) -> Reply {
     let text = Some(text.to_owned()).filter(|text| !text.is_empty());
     Reply::Say(Answer { reasoning: Some(thought.to_owned()), text, calls, ..Answer::default() })
+}
+
+/// A call as some models write it.
+fn spaced(call: ToolCall) -> ToolCall {
+    ToolCall { name: format!("functions.{}", call.name), ..call }
 }
 
 /// The answer to what the proxy's tool said.

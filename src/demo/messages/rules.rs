@@ -56,7 +56,7 @@ pub fn check(
 }
 
 /// An error 400 in Anthropic's shape.
-pub(super) fn invalid(rule: &'static str, message: impl Into<String>) -> Violation {
+pub(in super::super) fn invalid(rule: &'static str, message: impl Into<String>) -> Violation {
     let error = json!({"type": "invalid_request_error", "message": message.into()});
     Violation { rule, status: 400, body: json!({"type": "error", "error": error, "request_id": "req_demo"}) }
 }

@@ -22,7 +22,7 @@ impl Sink {
     pub(super) async fn give(&mut self, piece: Bytes) -> bool {
         match self {
             Self::Stream { pieces, shown, dialect } => {
-                *shown |= !dialect.opens(&piece);
+                *shown = *shown || !dialect.opens(&piece);
                 piece.is_empty() || pieces.send(Ok(piece)).await.is_ok()
             }
             Self::Whole(pieces) => {

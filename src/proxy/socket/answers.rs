@@ -20,7 +20,6 @@ use super::rounds::Rounds;
 use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Refused, Remedy, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
-use crate::wire::refusal;
 
 impl Lane {
     /// Takes the step that an event asks for: what it says, and whether it is the last one of its answer.
@@ -36,7 +35,13 @@ impl Lane {
                 if sent.attempt == Attempt::Shorter {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
-                let refusal = self.refused(&mut sent, text);
+                if sent.remedy == Some(Remedy::WithoutTools) {
+                    ends.refused_twice(&sent.work, text);
+                }
+                let refusal = match sent.first_stands(text) {
+                    true => std::mem::take(&mut sent.refusal),
+                    false => self.refused(&mut sent, text),
+                };
                 let work = self.failed(ends, *sent, (refusal, status_of(text)));
                 foresight::told(work, text);
             }
@@ -44,7 +49,7 @@ impl Lane {
                 let refusal = self.refused(&mut sent, text);
                 self.mend(ends, *sent, (refusal, verdict));
             }
-            Step::Original if is_of_tools(&sent, text) => self.without_tools(ends, *sent, text),
+            Step::WithoutTools => self.without_tools(ends, *sent, text),
             Step::Original => {
                 let upstream = &*sent.work.origin.upstream;
                 tracing::warn!(upstream, "a rewritten body was refused: the original goes out");
@@ -57,6 +62,9 @@ impl Lane {
             Step::FirstError { condemned } => {
                 if condemned && sent.work.activated.is_some() {
                     ends.quarantine(&sent.work);
+                }
+                if sent.refuses_tools(text) {
+                    ends.told_of_no_tools(&sent.work);
                 }
                 ends.shard.proxy.metrics.recovery_ended("failed");
                 let refusal = std::mem::take(&mut sent.refusal);
@@ -312,9 +320,4 @@ impl Lane {
             self.close(StatusCode::OK.as_u16());
         }
     }
-}
-
-/// Whether a request is refused for the proxy's tools, of which nothing else is known yet.
-fn is_of_tools(sent: &Sent, text: &[u8]) -> bool {
-    sent.rounds.is_none() && sent.work.offered().is_some() && refusal::refuses_tools(text)
 }

@@ -12,12 +12,14 @@ use hyper_util::rt::TokioIo;
 use super::super::Shard;
 use super::super::aliases::Reached;
 use super::super::budget::{Budget, Permit};
+use super::super::hold::{Told, status_of, told_of};
 use super::super::work::Work;
 use super::side::Side;
 use super::turn::Sent;
 use crate::store::ToolUse;
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::frames::{Piece, text_frame};
+use crate::wire::overflow::Verdict;
 
 /// Answers of one connection that are remembered: providers remember the last one of a lane.
 const MOST_ANSWERS: usize = 64;
@@ -112,8 +114,25 @@ impl Ends {
     /// The provider refused a body for the proxy's tools, and took it without.
     pub fn takes_no_tools(&self, work: &Work) {
         self.shard.proxy.metrics.failed_open(FailOpen::Tools);
+        self.told_of_no_tools(work);
+    }
+
+    /// The provider said that a request's model takes no tools.
+    pub fn told_of_no_tools(&self, work: &Work) {
         if let Some(compactor) = &self.shard.proxy.compactor {
             compactor.told_of_tools(&work.origin, ToolUse::Refused);
+        }
+    }
+
+    /// The provider refused a body for the proxy's tools, and without them as well.
+    pub fn refused_twice(&self, work: &Work, text: &[u8]) {
+        let Some(compactor) = &self.shard.proxy.compactor else { return };
+        match (told_of(text), status_of(text)) {
+            // What is too long has been read without complaint of anything else.
+            (Told::Error(verdict), _) if verdict != Verdict::Other => self.told_of_no_tools(work),
+            // So it was not for them, or not for them alone.
+            (_, Some(400 | 422)) => compactor.refuse_tools(work),
+            _ => {}
         }
     }
 

@@ -171,7 +171,7 @@ impl Rounds {
             self.draft.answer.hold_no_more();
             self.share.insist(self.draft.answer.held());
         }
-        self.shown |= pieces.iter().any(|piece| !Dialect::Responses.opens(piece));
+        self.shown = self.shown || pieces.iter().any(|piece| !Dialect::Responses.opens(piece));
         if self.shown {
             self.raw = Vec::new();
         }

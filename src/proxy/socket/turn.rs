@@ -122,6 +122,8 @@ pub enum Step {
     Mend(Verdict),
     /// A rewritten body was refused: the client's own.
     Original,
+    /// The proxy's tools were refused: the same body without them.
+    WithoutTools,
     /// The second attempt failed too: the first one's error. `condemned`: what it was made with is to blame.
     FirstError {
         condemned: bool,
@@ -170,15 +172,32 @@ impl Sent {
     }
 
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
-        let sent = if self.work.is_rewritten() { Body::Rewritten } else { Body::Original };
-        let blames = if refusal::blames_form(text) { Blames::Form } else { Blames::Nothing };
-        let refusal = Refusal { verdict, status: status_of(text), sent, blames, overflow: self.work.overflow() };
+        let blames = match () {
+            () if self.refuses_tools(text) => Blames::Tools,
+            () if refusal::blames_form(text) => Blames::Form,
+            () => Blames::Nothing,
+        };
+        let (status, sent, overflow) = (status_of(text), self.work.sent(), self.work.overflow());
+        let refusal = Refusal { verdict, status, sent, blames, overflow };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),
-            Next::Original | Next::WithoutTools => Step::Original,
+            Next::Original => Step::Original,
+            Next::WithoutTools => Step::WithoutTools,
             Next::FirstRefusal { condemned } => Step::FirstError { condemned },
         }
+    }
+
+    /// Whether an error says that the proxy's tools are not taken.
+    pub fn refuses_tools(&self, text: &[u8]) -> bool {
+        self.work.sent() == Body::Offering && refusal::refuses_tools(text)
+    }
+
+    /// Whether the error without the proxy's tools is no better than the one with them: as over HTTP.
+    pub fn first_stands(&self, text: &[u8]) -> bool {
+        let of_ours = self.remedy != Some(Remedy::WithoutTools) || self.work.is_alone() || !self.work.is_rewritten();
+        let is_long = matches!(told_of(text), Told::Error(verdict) if verdict != Verdict::Other);
+        !of_ours && !is_long && !matches!(status_of(text), Some(429 | 500..))
     }
 
     /// What was held, in order, with what it says.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::events::{Cutter, Event};
 use super::look::is_answer;
+use super::object::Object;
 use super::{Alias, Aside, Dialect, Ending, Form, Own, OwnResult, Reach, chat, messages, responses};
 
 /// Most bytes that are held of an answer beside what has to be whole to be read: from there on no further round
@@ -210,12 +211,17 @@ impl Answer {
             self.json = std::mem::take(&mut self.body).into();
             return each!(&mut self.splicer, it => it.end_json(&self.json));
         }
-        let rest = self.cutter.rest();
-        if !rest.is_empty() {
-            each!(&mut self.splicer, it => it.event(Event::new(rest), &mut self.out));
+        let rest = Event::new(self.cutter.rest());
+        if !rest.bytes.is_empty() && !self.is_half_a_call(&rest) {
+            each!(&mut self.splicer, it => it.event(rest, &mut self.out));
             self.last = std::mem::take(&mut self.out.now);
         }
         each!(&mut self.splicer, it => it.end(&mut self.out))
+    }
+
+    /// Whether half of an event, with which a body ended, may name a tool of the proxy's. No client can read it.
+    fn is_half_a_call(&self, rest: &Event) -> bool {
+        !self.own.is_none() && may_call(&rest.bytes, &self.own) && Object::read(rest.data(), 0).is_none()
     }
 
     /// Another answer follows. What was held of the last one is dropped but for what its usage adds.

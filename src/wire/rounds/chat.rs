@@ -21,6 +21,7 @@ use super::tools::{self, MOST_TOOLS, tools};
 use super::{Aside, Conversation, Edit, Ending, Offer, Own, OwnCall, OwnResult};
 use crate::wire::writing::quoted;
 
+pub(super) use self::chunk::begins;
 pub(super) use self::put_back::put_back;
 
 /// Makes the answers of several rounds one.

@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 
-use super::Dialect;
 use super::events::{Cutter, Event};
 use super::object::Object;
+use super::{Dialect, chat};
 
 /// Most bytes of a stream that are looked at: behind them it counts as an answer.
 const MOST_SEEN: usize = 64 * 1024;
@@ -85,13 +85,7 @@ fn says(dialect: Dialect, event: &Event) -> Says {
         return Says::Other;
     }
     let is_output = match dialect {
-        Dialect::Chat => {
-            let ends = |span: std::ops::Range<usize>| {
-                Object::read(data, span.start).is_some_and(|choice| choice.get("finish_reason").is_some())
-            };
-            let choices = object.elements("choices");
-            !choices.is_empty() && (!dialect.opens(data) || choices.into_iter().any(ends))
-        }
+        Dialect::Chat => !object.elements("choices").is_empty() && !chat::begins(data),
         Dialect::Messages => kind.starts_with("content_block_") || matches!(&*kind, "message_delta" | "message_stop"),
         Dialect::Responses => {
             let opening = ["response.created", "response.in_progress", "response.queued"];

@@ -88,7 +88,8 @@ impl Splicer {
             "message_stop" => self.at_end(event, out),
             form => {
                 self.failed |= form == "error";
-                out.now.push(event.bytes);
+                // Nothing overtakes the end.
+                if self.stop.is_empty() { out.now.push(event.bytes) } else { self.at_end(event, out) }
             }
         }
     }
@@ -114,7 +115,8 @@ impl Splicer {
     fn start(&mut self, index: u64, block: &Object<'_>, raw: &[u8]) {
         let is_own = self.is_own(block);
         let shown = (!is_own).then(|| self.told.parts());
-        self.blocks.push(Block::new(index, shown, raw));
+        let whole = Bytes::copy_from_slice(raw);
+        self.blocks.push(Block::new(index, shown, if is_own { self.own.renamed(&whole) } else { whole }));
         self.held += raw.len();
         if !is_own {
             self.show(block);
@@ -220,7 +222,8 @@ impl Splicer {
                 content.push(raw);
                 continue;
             }
-            let kept = with_readable_input(&raw, &block);
+            let raw = self.own.renamed(&raw);
+            let kept = with_readable_input(&raw);
             if let Some(call) = own_call(&raw, None) {
                 self.told.hide(utf8(&kept), call);
             }
@@ -335,7 +338,8 @@ fn is_reasoning(form: &str) -> bool {
 }
 
 /// A call as it may stand in a history.
-fn with_readable_input(raw: &Bytes, block: &Object<'_>) -> Bytes {
+fn with_readable_input(raw: &Bytes) -> Bytes {
+    let Some(block) = Object::read(raw, 0) else { return raw.clone() };
     let wrong = block.raw("input").is_none_or(|input| !readable(input));
     edited(raw, block.set("input", NO_ARGUMENTS).into_iter().filter(|_| wrong).collect())
 }

@@ -2,8 +2,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use super::object::{Object, edited};
+use crate::wire::writing::quoted;
+
 /// What some models put before the name of a tool when they call it, as if that were its module.
 pub const NAMESPACE: &str = "functions.";
+/// Longest name of a tool that every provider takes, of letters, digits, `_` and `-` (A22; OpenAI: 64).
+const MOST_NAME: usize = 64;
+/// How a call without a name stands in a history.
+const UNNAMED: &str = "unnamed";
 
 /// The names under which tools of the proxy's were offered, and whose the others are.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +30,6 @@ enum Others {
     Clients,
     /// The client has no tools: nothing that is called is for it.
     Nobodys,
-}
-
-/// The name under which a tool was offered that is called by this one.
-pub fn offered_name(called: &str) -> &str {
-    called.strip_prefix(NAMESPACE).unwrap_or(called)
 }
 
 impl Own {
@@ -54,6 +58,27 @@ impl Own {
     /// Whether a name that begins like this may yet become one of the proxy's.
     pub(super) fn may_become(&self, beginning: &str) -> bool {
         self.others == Others::Nobodys || self.all().any(|own| own.starts_with(beginning))
+    }
+
+    /// The name by which a call of the proxy's stands in the history: that of the offer. One that nobody offered stands
+    /// there as every provider takes it, since it comes again with every later request.
+    pub(super) fn kept(&self, called: &str) -> String {
+        let offered = |name: &&str| self.names().any(|own| own == *name);
+        let bare = called.strip_prefix(NAMESPACE).unwrap_or(called);
+        if let Some(name) = [called, bare].iter().find(|name| offered(name)) {
+            return (*name).to_owned();
+        }
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+        let name: String = called.chars().take(MOST_NAME).map(|c| if plain(c) { c } else { '_' }).collect();
+        if name.is_empty() { UNNAMED.to_owned() } else { name }
+    }
+
+    /// A call, as JSON, by its [`kept`](Self::kept) name.
+    pub(super) fn renamed(&self, raw: &Bytes) -> Bytes {
+        let Some(call) = Object::read(raw, 0) else { return raw.clone() };
+        let (called, kept) = (call.string("name"), self.kept(&call.string("name")));
+        let edit = call.set("name", quoted(&kept)).filter(|_| called != kept);
+        if edit.is_some() { edited(raw, Vec::from_iter(edit)) } else { raw.clone() }
     }
 
     /// Whether no tool of the proxy's was offered.
@@ -98,6 +123,27 @@ mod tests {
         }
         assert!(!own.may_become("functions.e") && own.may_become("func"));
         assert!(Own::from(names).has("functions.session_list"));
-        assert_eq!(offered_name("functions.read_evicted"), offered_name("read_evicted"));
+    }
+
+    #[test]
+    fn a_call_is_kept_by_the_name_of_the_offer_or_by_one_that_every_provider_takes() {
+        let names: Arc<[String]> = Arc::from(["read_evicted".to_owned()]);
+        let long = "x".repeat(MOST_NAME + 1);
+        for own in [Own::alone(Arc::clone(&names)), Own::beside(names, &[])] {
+            for (called, kept) in [
+                ("read_evicted", "read_evicted"),
+                ("functions.read_evicted", "read_evicted"),
+                ("execute", "execute"),
+                ("functions.execute", "functions_execute"),
+                ("查询 it", "___it"),
+                (&long, &long[1..]),
+                ("", UNNAMED),
+            ] {
+                assert_eq!(own.kept(called), kept);
+                let raw = |name: &str| Bytes::from(format!(r#"{{"a":1, "name" : "{name}","b":[ ]}}"#));
+                assert_eq!(own.renamed(&raw(called)), raw(kept));
+                assert_eq!(own.kept(kept), kept);
+            }
+        }
     }
 }

@@ -110,6 +110,10 @@ impl Splicer {
                 let edits = object.object("response").map(|response| self.without_tools(&response));
                 out.now.push(self.numbered(&event, &object, edits.unwrap_or_default()));
             }
+            // Nothing overtakes the end.
+            _ if self.hides() && !self.last.is_empty() && object.get("output_index").is_none() => {
+                out.ends.push(event.bytes);
+            }
             _ => out.now.extend(self.of_item(&event, &object)),
         }
     }
@@ -128,7 +132,7 @@ impl Splicer {
         });
         if object.string("type") == "response.output_item.done" {
             let raw = object.raw("item").unwrap_or_default();
-            let kept = self.with_readable_arguments(&Bytes::copy_from_slice(raw));
+            let kept = self.kept_item(&Bytes::copy_from_slice(raw));
             if let Some(found) = self.items.get_mut(at).filter(|_| !self.full) {
                 self.held += kept.len();
                 found.done = Some(kept);
@@ -181,9 +185,9 @@ impl Splicer {
     fn tell(&mut self, raw: &[u8]) {
         let Some(item) = Object::read(raw, 0) else { return };
         if self.is_own(&item) {
-            let (id, name) = (item.string("call_id").into_owned(), item.string("name").into_owned());
+            let (id, name) = (item.string("call_id").into_owned(), self.own.kept(&item.string("name")));
             let arguments = bounded(item.string("arguments").into_owned());
-            let kept = self.with_readable_arguments(&Bytes::copy_from_slice(raw));
+            let kept = self.kept_item(&Bytes::copy_from_slice(raw));
             return self.told.hide(utf8(&kept), OwnCall { id, name, arguments });
         }
         let form = item.string("type");
@@ -201,10 +205,16 @@ impl Splicer {
     }
 
     /// An item as it may stand in a history.
-    fn with_readable_arguments(&self, raw: &Bytes) -> Bytes {
-        let Some(item) = Object::read(raw, 0).filter(|item| self.is_own(item)) else { return raw.clone() };
-        let wrong = !readable(item.string("arguments").as_bytes());
-        edited(raw, item.set("arguments", quoted(NO_ARGUMENTS)).into_iter().filter(|_| wrong).collect())
+    fn kept_item(&self, raw: &Bytes) -> Bytes {
+        if !Object::read(raw, 0).is_some_and(|item| self.is_own(&item)) {
+            return raw.clone();
+        }
+        let raw = self.own.renamed(raw);
+        let arguments = Object::read(&raw, 0).and_then(|item| {
+            let wrong = !readable(item.string("arguments").as_bytes());
+            item.set("arguments", quoted(NO_ARGUMENTS)).filter(|_| wrong)
+        });
+        edited(&raw, Vec::from_iter(arguments))
     }
 
     /// A response without the arguments of the proxy's calls that are too long.
@@ -215,7 +225,7 @@ impl Splicer {
         }
         let items = Object::read(&raw, 0).map(|response| response.elements("output")).unwrap_or_default();
         let edit = |span: std::ops::Range<usize>| {
-            let (item, with) = (raw.slice(span.clone()), self.with_readable_arguments(&raw.slice(span.clone())));
+            let (item, with) = (raw.slice(span.clone()), self.kept_item(&raw.slice(span.clone())));
             (item != with).then_some(Edit { span, with })
         };
         edited(&raw, items.into_iter().filter_map(edit).collect())
@@ -267,7 +277,7 @@ impl Splicer {
             return Ending::Answered;
         }
         self.kept = true;
-        output = output.iter().map(|item| self.with_readable_arguments(item)).collect();
+        output = output.iter().map(|item| self.kept_item(item)).collect();
         // What the provider does not keep has to be sent whole (R5).
         if response.raw("store") == Some(b"false") {
             let all = output.len();

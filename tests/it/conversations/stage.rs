@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use compactproxy::compact::budget::{Budget, Window};
 use compactproxy::config::{Config, SHIPPED};
+use compactproxy::demo::names::Names;
 use compactproxy::demo::provider::{Exchange, Origin, Provider, Settings, Verdict};
 use compactproxy::demo::rules::{Empty, Rules};
 use compactproxy::demo::window::Limit;
@@ -109,7 +110,8 @@ impl Stage {
 
     pub async fn with(window: u64, limit: Limit, toml: &str) -> Self {
         let rules = Rules { empty: Empty::Anything, ..Rules::default() };
-        let settings = Settings { rules, ..Settings::default() };
+        // Recorded at lenient servers: names such as `查询` or with dots in them.
+        let settings = Settings { rules, names: Names::Any, ..Settings::default() };
         let judge = Provider::start(settings.clone()).await.unwrap();
         let provider = Provider::start(Settings { limit, ..settings }).await.unwrap();
         let mut config = Config::parse(toml, &|_| None).unwrap();

@@ -167,8 +167,9 @@ impl RawTools for Exchange {
 /// A model that calls what nobody offered: no client that has no tools is told of it.
 #[tokio::test]
 async fn a_call_of_a_tool_that_nobody_has_is_not_the_clients() {
-    for plain in chats() {
-        let made_up = || ToolCall { id: "own_1".into(), name: "web_search".into(), arguments: "{}".into() };
+    let names = ["web_search", "functions.web_search", "web.search", "\u{67e5}\u{8be2}", &"x".repeat(65)];
+    for (plain, name) in chats().flat_map(|plain| names.map(|name| (plain, name.to_owned()))) {
+        let made_up = move || ToolCall { id: "own_1".into(), name: name.clone(), arguments: "{}".into() };
         let steps = vec![step(move |_| says("", vec![made_up()])), step(|_| says("So be it.", vec![]))];
         let (provider, proxy) = pair(scripted(steps), &plain.sections("")).await;
         let body = plain.asked("made up");

@@ -205,7 +205,7 @@ pub(super) struct Turn {
     owed: usize,
 }
 
-pub(super) const TURNS: [Turn; 8] = [
+pub(super) const TURNS: [Turn; 9] = [
     Turn {
         name: "own alone",
         steps: || vec![step(|request| says("", vec![own(request, 1)])), found()],
@@ -237,6 +237,13 @@ pub(super) const TURNS: [Turn; 8] = [
     Turn {
         name: "two own at once",
         steps: || vec![step(|request| says("", vec![own(request, 1), own(request, 2)])), found()],
+        text: "It is 4711.",
+        calls: &[],
+        owed: 0,
+    },
+    Turn {
+        name: "in the namespace of functions",
+        steps: || vec![step(|request| says("", vec![spaced(own(request, 1))])), found()],
         text: "It is 4711.",
         calls: &[],
         owed: 0,

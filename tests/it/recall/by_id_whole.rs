@@ -59,6 +59,8 @@ async fn retold(turn: &Turn, way: Way, spelling: Spelling) {
     let whole = stand.sent().split_off(before);
     assert_eq!(hidden(&whole[0]).len(), 2 * calls, "{} {way:?} {spelling:?}: {}", turn.name, whole[0]);
     assert_eq!(whole[0]["tools"], stand.sent()[1]["tools"], "the tools that were there");
+    let names = RESPONSES.called(&whole[0], 0);
+    assert!(names.iter().all(|name| ["execute", "read_evicted"].contains(&name.as_str())), "{names:?}");
     let sent: Vec<String> =
         attempts(&stand.provider).iter().skip(before).map(|exchange| RESPONSES.sent(&exchange.body)).collect();
     assert_one_grows_from_the_other(&sent);

@@ -1,5 +1,6 @@
 //! Where tools are offered, and where not.
 
+use compactproxy::demo::names::Names;
 use compactproxy::demo::provider::Settings;
 use compactproxy::demo::script::error;
 use serde_json::json;
@@ -155,18 +156,27 @@ fn named_call(name: &str, number: usize) -> ToolCall {
 #[tokio::test]
 async fn a_call_in_the_namespace_of_functions_is_the_proxys_unless_the_client_has_a_tool_of_that_name() {
     for cell in cells() {
-        let calling = step(|request| {
-            let call = own(request, 1);
-            says("Look. ", vec![ToolCall { name: format!("functions.{}", call.name), ..call }])
+        // Alone, and among the client's own.
+        let calling = step(|request| says("Look. ", vec![spaced(own(request, 1))]));
+        let among = step(|request| {
+            assert!(told(request));
+            says("And ", vec![clients(7), spaced(own(request, 2))])
         });
-        let (provider, proxy) = staged(vec![calling, found()], "").await;
+        let (provider, proxy) = staged(vec![calling, among, found()], "").await;
         let body = cell.asked("spaced");
         let had = cell.had(&proxy, &body).await;
-        assert_eq!((had.text.as_str(), had.calls.len()), ("Look. It is 4711.", 0), "{cell:?}");
+        assert_eq!((had.text.as_str(), had.calls.len()), ("Look. And ", 1), "{cell:?}");
         goes_on(cell, &proxy, &provider, (&body, &had)).await;
+        // No provider takes a dot in a name.
+        let before = body[cell.dialect.array()].as_array().unwrap().len();
+        for exchange in attempts(&provider).iter().skip(2) {
+            let called = cell.dialect.called(&exchange.json(), before);
+            assert_eq!(called, ["read_evicted", "execute", "read_evicted"], "{cell:?}");
+        }
 
         let calling = step(|_| says("", vec![named_call("functions.read_evicted", 1)]));
-        let (provider, proxy) = staged(vec![calling], "").await;
+        let lenient = Settings { names: Names::Any, ..scripted(vec![calling]) };
+        let (provider, proxy) = pair(lenient, &sections("")).await;
         let body = declaring(cell, &cell.asked("clients"), &["functions.read_evicted"]);
         let answer = cell.dialect.ask(proxy.proxy_addr, "k", &body).await;
         assert_eq!(attempts(&provider).len(), 1, "{cell:?}");

@@ -245,3 +245,56 @@ async fn thinking_flows_in_every_round_before_an_own_call_and_after() {
         assert_unhurt(&provider);
     }
 }
+
+/// A refusal is said in deltas of its own: they do not wait for the reason with which it ends.
+#[tokio::test]
+async fn the_first_delta_of_a_refusal_does_not_wait_in_a_later_round() {
+    for cell in streams() {
+        let gate = Gate::new();
+        let pace = gate.clone();
+        let refusal = Answer { refusal: Some("first second ".repeat(20)), pace: Some(pace), ..Answer::default() };
+        let steps =
+            vec![step(|request| says("Look. ", vec![own(request, 1)])), step(move |_| Reply::Say(refusal.clone()))];
+        let (provider, proxy) = staged(steps, "").await;
+        gate.permit(cell.dialect.openings() + 1);
+        let mut reader = asks(cell, &proxy, "refusal").await;
+        reader.until("the first delta", |seen| seen.contains("first")).await;
+        gate.open();
+        patiently("the rest", reader.answer.into_body().collect()).await.unwrap();
+        assert_eq!(attempts(&provider).len(), 2);
+        assert_unhurt(&provider);
+    }
+}
+
+/// What the model declined is shown: no other answer follows it, and no error takes it for nothing.
+#[tokio::test]
+async fn a_refusal_that_was_shown_stays_where_a_later_round_fails() {
+    for cell in streams() {
+        let steps = vec![
+            step(|request| {
+                let refusal = Some("I will not. ".to_owned());
+                Reply::Say(Answer {
+                    refusal,
+                    finish: finish(request),
+                    calls: vec![own(request, 1)],
+                    ..Answer::default()
+                })
+            }),
+            step(move |_| cell.dialect.broken("out of order")),
+            step(|_| says("Without.", vec![])),
+        ];
+        let (provider, proxy) = staged(steps, "").await;
+        let mut reader = asks(cell, &proxy, "declined").await;
+        reader.until("the refusal", |seen| seen.contains("I will not. ")).await;
+        let rest = patiently("the rest", reader.answer.into_body().collect()).await.unwrap().to_bytes();
+        let all = reader.seen + std::str::from_utf8(&rest).unwrap();
+        assert!(!all.contains("Without.") && !all.contains("out of order"), "{cell:?} {all}");
+        assert_eq!(attempts(&provider).len(), 2, "{cell:?}");
+        assert_eq!(provider.violations(), []);
+    }
+}
+
+/// The reason for which a turn ends that calls tools.
+fn finish(request: &ModelRequest) -> Option<&'static str> {
+    (request.body["max_tokens"].is_number()).then_some("tool_use")
+}

@@ -1,6 +1,7 @@
 //! The model calls the proxy's tool on a socket: what goes on beside it, and what ends it.
 
 mod beside;
+mod refused;
 
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};

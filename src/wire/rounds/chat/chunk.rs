@@ -116,3 +116,13 @@ impl<'t> Choice<'t> {
         Some(Self { span, said, calls, finish })
     }
 }
+
+/// Whether a chunk says nothing yet but that an answer begins, whatever it is that a model may say. In doubt it says more.
+pub(in super::super) fn begins(chunk: &[u8]) -> bool {
+    let Some(chunk) = Chunk::read(chunk, "delta").filter(|chunk| !chunk.is_error) else { return false };
+    let Some(choice) = &chunk.choice else { return true };
+    let is_empty = |(key, span): &Member<'_>| {
+        key == "role" || matches!(choice.said.text.get(span.clone()), Some(b"null" | b"\"\"" | b"[]" | b"{}"))
+    };
+    chunk.finish().is_none() && choice.span.is_some() && choice.said.members.iter().all(is_empty)
+}

@@ -29,7 +29,7 @@ impl Json {
         let Some(chunk) = Chunk::read(body.trim_ascii(), "message") else { return Ending::Answered };
         story.seam.note(&chunk);
         let Some(choice) = &chunk.choice else { return Ending::Answered };
-        story.turn.add(&choice.said);
+        story.add(&choice.said);
         said(choice).for_each(|text| story.say(&text));
         for element in choice.calls.iter().filter_map(|span| Object::at(choice.said.text, span)) {
             story.turn.add_whole_call(&element);

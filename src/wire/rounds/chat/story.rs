@@ -17,6 +17,8 @@ pub(super) struct Story {
     pub(super) reason: Option<String>,
     /// All text that the client sees, and the ids of the calls.
     pub(super) text: String,
+    /// The model declined aloud, which is no part of the text.
+    refused: bool,
     calls: Vec<String>,
     done: Vec<Done>,
     /// More came than is held: nothing is put back.
@@ -49,6 +51,12 @@ impl Story {
         if !self.full {
             self.text.push_str(text);
         }
+    }
+
+    /// Takes in a delta or message, calls apart.
+    pub(super) fn add(&mut self, said: &Object<'_>) {
+        self.turn.add(said);
+        self.refused |= said.get("refusal").is_some_and(|span| !said.string(span).is_empty());
     }
 
     /// The current round has ended; `sound`: as it should.
@@ -126,7 +134,8 @@ impl Story {
     }
 
     pub(super) fn is_silent(&self) -> bool {
-        !self.full && self.text.is_empty() && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
+        let says_nothing = self.text.is_empty() && !self.refused;
+        !self.full && says_nothing && self.turn.has(Standing::Own) && !self.turn.has(Standing::Shown)
     }
 
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {

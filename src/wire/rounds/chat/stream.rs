@@ -62,7 +62,7 @@ impl Stream {
             let bytes = if edits.is_empty() { event.bytes } else { event.with(&edited(&data, edits)) };
             return self.hand_on(story, out, bytes);
         };
-        story.turn.add(&choice.said);
+        story.add(&choice.said);
         said(choice).for_each(|text| story.say(&text));
         story.reason = chunk.finish().or(story.reason.take());
         let before = self.held.len();

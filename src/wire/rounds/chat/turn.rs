@@ -51,6 +51,8 @@ pub(super) struct Call {
     members: Vec<(String, Bytes)>,
     inner: Vec<(String, Bytes)>,
     pub(super) standing: Standing,
+    /// The name by which a call of the proxy's stands in the history.
+    kept: Option<String>,
 }
 
 /// Whose tool a call is for.
@@ -264,6 +266,11 @@ impl Call {
             false if whole || !may_become => Standing::Shown,
             _ => Standing::Open,
         };
+        self.kept = (self.standing == Standing::Own).then(|| own.kept(&self.name));
+    }
+
+    fn kept(&self) -> &str {
+        self.kept.as_deref().unwrap_or(&self.name)
     }
 
     /// The call as an element of a message's `tool_calls`.
@@ -275,7 +282,7 @@ impl Call {
             _ => &self.given,
         };
         let given = if self.bare { given.to_owned() } else { quoted(given) };
-        let mut inner = format!(r#""name":{},"{key}":{given}"#, quoted(&self.name));
+        let mut inner = format!(r#""name":{},"{key}":{given}"#, quoted(self.kept()));
         let more = |members: &[(String, Bytes)]| -> String {
             members.iter().map(|(key, value)| format!(",{}:{}", quoted(key), lossless(value))).collect()
         };
@@ -285,7 +292,7 @@ impl Call {
     }
 
     pub(super) fn own(&self) -> OwnCall {
-        let (id, name, arguments) = (self.id.clone(), self.name.clone(), bounded(self.given.clone()));
+        let (id, name, arguments) = (self.id.clone(), self.kept().to_owned(), bounded(self.given.clone()));
         OwnCall { id, name, arguments }
     }
 }

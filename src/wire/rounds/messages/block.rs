@@ -19,8 +19,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn new(index: u64, shown: Option<usize>, start: &[u8]) -> Self {
-        let start = Bytes::copy_from_slice(start);
+    pub(super) fn new(index: u64, shown: Option<usize>, start: Bytes) -> Self {
         Self { index, shown, start, texts: Vec::new(), citations: Vec::new() }
     }
 
