@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_call_is_kept_by_the_name_of_the_offer_or_by_one_that_every_provider_takes() {
         let names: Arc<[String]> = Arc::from(["read_evicted".to_owned()]);
-        let long = "x".repeat(MOST_NAME + 1);
+        let [cut, long] = [MOST_NAME, MOST_NAME + 1].map(|length| "x".repeat(length));
         for own in [Own::alone(Arc::clone(&names)), Own::beside(names, &[])] {
             for (called, kept) in [
                 ("read_evicted", "read_evicted"),
@@ -136,7 +136,7 @@ mod tests {
                 ("execute", "execute"),
                 ("functions.execute", "functions_execute"),
                 ("查询 it", "___it"),
-                (&long, &long[1..]),
+                (&long, &cut),
                 ("", UNNAMED),
             ] {
                 assert_eq!(own.kept(called), kept);
