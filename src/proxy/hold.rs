@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::wire::overflow::{self, Verdict};
-use crate::wire::refusal;
+use crate::wire::refusal::{self, Blames};
 use crate::wire::sse::{Event, Reader};
 use events::Beginning;
 pub use events::{Told, ended_in};
@@ -272,8 +272,11 @@ impl Hold {
 
 /// Whether an error blames what was sent for what the client's own body may not have.
 fn blames(sent: Sent, status: u16, text: &[u8]) -> bool {
-    let form = sent.is_rewritten() && status == 500 && refusal::blames_form(text);
-    form || sent == Sent::Offering && refusal::refuses_tools(text)
+    match refusal::blames(Some(status), text) {
+        Blames::Form => sent.is_rewritten() && status == 500,
+        Blames::Tools => sent == Sent::Offering,
+        Blames::Nothing => false,
+    }
 }
 
 /// What an event says that is its own message.
@@ -286,7 +289,7 @@ pub fn told_of(text: &[u8]) -> Told {
 fn inside(sent: Sent, verdict: Verdict, text: &[u8]) -> Step {
     match (verdict, status_of(text)) {
         (Verdict::Other, Some(status @ (400 | 422))) if sent.is_rewritten() => Step::Rejected(status),
-        (Verdict::Other, told) if blames(sent, 200, text) => Step::Rejected(told.unwrap_or(400)),
+        (Verdict::Other, told) if blames(sent, told.unwrap_or(200), text) => Step::Rejected(told.unwrap_or(400)),
         (Verdict::Other, _) => Step::Release,
         (verdict, _) => Step::Recover(verdict),
     }

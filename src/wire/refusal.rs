@@ -1,5 +1,6 @@
 //! What refusals say of a body: that its form is to blame, also where that comes as a server's own failure (local servers
-//! answer 500 where a chat template will not render the messages, D2 to D5), or that it has tools.
+//! answer 500 where a chat template will not render the messages, D2 to D5), or that it has tools. Who is busy, or has
+//! something out of order for the moment, says neither.
 
 use std::sync::LazyLock;
 
@@ -9,12 +10,13 @@ use super::overflow::EXAMINED_BYTES;
 
 /// What templates, and those who check in their place, say of the order of roles, of call ids and of system messages.
 const WORDINGS: &[&str] = &[
-    r"\bjinja",
+    r"(?:^|[^\w-])jinja",
     r"\btemplate ?error\b",
     r"\bchat[ _]template\b[^.;]{0,80}\b(?:fail\w*|error|exception|render\w*|appl\w+)",
     r"\b(?:fail\w*|error|exception|render\w*|appl\w+)\b[^.;]{0,80}\bchat[ _]template\b",
     r"\broles? must (?:strictly )?alternate\b",
     r"\bunexpected role\b",
+    r"\broles?\b\W{1,4}(?:tool|function|system|developer)\b[^.;]{0,30}(?:\bnot\b|n't\b|\bunsupported\b)",
     r"\bexpected last role\b",
     r"\b(?:only|unknown|unsupported|invalid)\b[^.;]{0,60}\broles?\b",
     r"\bsystem (?:message|role|prompt)\b[^.;]{0,30}\b(?:must be|should be|not supported)\b",
@@ -28,7 +30,7 @@ const WORDINGS: &[&str] = &[
 const NO_TOOLS: &[&str] = &[
     // Ollama, Bedrock, OpenRouter, Groq, Mistral, Gemini and who words it like them.
     r"(?:\bnot|n't|\bno endpoints? found that|\bunable to) support\w*\b[^.;]{0,60}\b(?:tools?|functions?|(?:tool|function)[ _-]call\w*)\b",
-    r"\b(?:tools?|tool[ _-]use|tool[ _-]choice|functions?|(?:tool|function)[ _-]call\w*)\b[^.;]{0,60}\b(?:(?:is|are) (?:currently |yet )?(?:not|un)[ -]?(?:supported|enabled|available|allowed|permitted)|not supported|unsupported|isn't supported|aren't supported)\b",
+    r"\b(?:tools?|tool[ _-]use|tool[ _-]choice|functions?|(?:tool|function)[ _-]call\w*)\b[^.;]{0,60}\b(?:(?:is|are) (?:currently |yet )?not (?:currently |yet )?(?:supported|enabled|available|allowed|permitted)|not supported|unsupported|isn't supported|aren't supported)\b",
     // vLLM without a parser for calls, llama.cpp without its template engine.
     r"--enable-auto-tool-choice\b",
     r"\btools? param\w* requires? --jinja\b",
@@ -37,22 +39,48 @@ const NO_TOOLS: &[&str] = &[
     r"\btools\W{1,4}extra (?:inputs|fields) (?:are )?not permitted\b",
 ];
 
+/// What is said of a failure that passes.
+const MOMENTS: &[&str] = &[
+    r"\btemporar",
+    r"\b(?:try|retry|trying) (?:again|later|your request)\b",
+    r"\bcurrently (?:un|over)",
+    r"\bover(?:loaded|load|capacity)\b",
+    r"\b(?:rate|usage)[ _-]?limit",
+    r"\bat the moment\b",
+    r"\bmaintenance\b",
+    r"\bout of capacity\b",
+];
+
 static FORM: LazyLock<Regex> = LazyLock::new(|| any_of(WORDINGS));
 static TOOLS: LazyLock<Regex> = LazyLock::new(|| any_of(NO_TOOLS));
+static MOMENT: LazyLock<Regex> = LazyLock::new(|| any_of(MOMENTS));
+
+/// What the text of a refusal blames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blames {
+    /// Nothing that the proxy may have brought into the body.
+    Nothing,
+    /// The form of the messages, whatever else it speaks of: the client's own body has neither that form nor the
+    /// proxy's tools.
+    Form,
+    /// That there are tools.
+    Tools,
+}
 
 #[expect(clippy::expect_used, reason = "the patterns are constants and compiled by the tests")]
 fn any_of(wordings: &[&str]) -> Regex {
     RegexBuilder::new(&wordings.join("|")).unicode(false).case_insensitive(true).build().expect("a pattern of our own")
 }
 
-/// Whether an error's body blames the form of the messages.
-pub fn blames_form(body: &[u8]) -> bool {
-    FORM.is_match(body.get(..EXAMINED_BYTES).unwrap_or(body))
-}
-
-/// Whether an error's body says that no tools are taken, whichever they are.
-pub fn refuses_tools(body: &[u8]) -> bool {
-    TOOLS.is_match(body.get(..EXAMINED_BYTES).unwrap_or(body))
+/// What an error's body blames; `status`: the one that it came with, or names, if there is any.
+pub fn blames(status: Option<u16>, body: &[u8]) -> Blames {
+    let text = body.get(..EXAMINED_BYTES).unwrap_or(body);
+    let of_moment = || matches!(status, Some(408 | 425 | 429 | 503 | 504 | 529)) || MOMENT.is_match(text);
+    match () {
+        () if FORM.is_match(text) => Blames::Form,
+        () if TOOLS.is_match(text) && !of_moment() => Blames::Tools,
+        () => Blames::Nothing,
+    }
 }
 
 #[cfg(test)]
@@ -77,7 +105,12 @@ mod tests {
             r#"{"error":{"message":"Unrecognized request argument supplied: tools"}}"#,
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"tools: Extra inputs are not permitted"}}"#,
         ] {
-            assert!(refuses_tools(text.as_bytes()), "{text}");
+            for status in [None, Some(400), Some(404), Some(500), Some(501)] {
+                assert_eq!(blames(status, text.as_bytes()), Blames::Tools, "{status:?} {text}");
+            }
+            for status in [408, 429, 503, 504, 529] {
+                assert_eq!(blames(Some(status), text.as_bytes()), Blames::Nothing, "{status} is of the moment: {text}");
+            }
         }
         for text in [
             "",
@@ -90,9 +123,16 @@ mod tests {
             r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported."}}"#,
             r#"{"error":{"message":"max_tokens is too large"}}"#,
             r#"{"error":{"message":"Unknown parameter: 'tools[0].strict'."}}"#,
+            r#"{"error":{"message":"The function is currently unavailable.","type":"server_error"}}"#,
+            r#"{"error":{"message":"Tool calling is temporarily not available for this model. Please try again later."}}"#,
+            r#"{"error":{"message":"Function calling is not available at the moment, the service is overloaded."}}"#,
+            r#"{"error":{"message":"Tools are currently unavailable"}}"#,
+            r#"{"error":{"message":"No tool call found for function call output with call_id call_1.","param":"input"}}"#,
+            r#"{"error":{"message":"Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."}}"#,
+            r#"{"error":{"message":"tool_call_id call_1 not found in 'tool_calls' of previous message"}}"#,
             r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens (8900 in the messages, 100 in the functions)."}}"#,
         ] {
-            assert!(!refuses_tools(text.as_bytes()), "{text}");
+            assert_ne!(blames(Some(400), text.as_bytes()), Blames::Tools, "{text}");
         }
     }
 
@@ -107,8 +147,12 @@ mod tests {
             r#"{"error":"Failed to apply chat template: No user query found in messages."}"#,
             r#"{"error":{"message":"System message must be at the beginning."}}"#,
             "jinja2.exceptions.TemplateError: Only user and assistant roles are supported!",
+            // What was rewritten is to blame as much as what was offered.
+            r#"{"error":{"code":500,"message":"Jinja Exception: tools are not supported where the first message is not the user's"}}"#,
+            r#"{"error":"Failed to apply chat template: this model does not support tools behind a system message"}"#,
+            r#"{"error":{"message":"Role 'tool' is not supported by this model"}}"#,
         ] {
-            assert!(blames_form(text.as_bytes()), "{text}");
+            assert_eq!(blames(Some(500), text.as_bytes()), Blames::Form, "{text}");
         }
         for text in [
             "",
@@ -118,7 +162,7 @@ mod tests {
             r#"{"error":{"message":"upstream connect error or disconnect/reset before headers"}}"#,
             r#"{"error":"the model runner has unexpectedly stopped"}"#,
         ] {
-            assert!(!blames_form(text.as_bytes()), "{text}");
+            assert_eq!(blames(Some(500), text.as_bytes()), Blames::Nothing, "{text}");
         }
     }
 }

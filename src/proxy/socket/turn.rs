@@ -12,14 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::super::aliases::Reached;
 use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
 use super::super::observe::Watch;
-use super::super::second::{Attempt, Blames, Next, Refusal, next};
+use super::super::second::{Attempt, Next, Refusal, next};
 use super::super::work::Work;
 use super::ends::mask;
 use super::rounds::{Rounds, Running};
 use crate::wire::chain;
 use crate::wire::frames::text_frame;
 use crate::wire::overflow::Verdict;
-use crate::wire::refusal;
+use crate::wire::refusal::{self, Blames};
 
 /// A refusal that the client may yet be told: its frames, and what the event says that it is known by.
 #[derive(Debug, Default)]
@@ -172,12 +172,8 @@ impl Sent {
     }
 
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
-        let blames = match () {
-            () if self.refuses_tools(text) => Blames::Tools,
-            () if refusal::blames_form(text) => Blames::Form,
-            () => Blames::Nothing,
-        };
         let (status, sent, overflow) = (status_of(text), self.work.sent(), self.work.overflow());
+        let blames = refusal::blames(status, text);
         let refusal = Refusal { verdict, status, sent, blames, overflow };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
@@ -190,7 +186,7 @@ impl Sent {
 
     /// Whether an error says that the proxy's tools are not taken.
     pub fn refuses_tools(&self, text: &[u8]) -> bool {
-        self.work.sent() == Body::Offering && refusal::refuses_tools(text)
+        self.work.sent() == Body::Offering && refusal::blames(status_of(text), text) == Blames::Tools
     }
 
     /// Whether the error without the proxy's tools is no better than the one with them: as over HTTP.
