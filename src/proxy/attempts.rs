@@ -1,6 +1,7 @@
 //! At most two upstream attempts per model call (L6): the first as planned, the second only while
 //! nothing was sent to the client and only for a reason that can be mended.
 
+use http::header::RETRY_AFTER;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -12,7 +13,7 @@ use super::holding::{Held, hold};
 use super::intake::Intake;
 use super::legible::Legible;
 use super::origin::Tools;
-use super::refused_tools::{Cause, Suspicion};
+use super::refused_tools::{Cause, Suspicion, has_failed};
 use super::reply::Fault;
 use super::second::{Attempt, Blames, Next, Refusal, next};
 use super::tenant::Proof;
@@ -92,7 +93,7 @@ impl Exchange<'_> {
                     if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
-                    if work.sent() == Sent::Offering && says(&held, refusal::refuses_tools) {
+                    if work.sent() == Sent::Offering && refuses_tools(&held) {
                         call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
                     }
                     if matches!(step, Step::Rejected(_)) && speaks_of_thinking(&held) {
@@ -158,7 +159,11 @@ impl Exchange<'_> {
             Cause::Told if is_refusal(status) => drop(call.compactor.give_up_overlay(work)),
             Cause::Told => {}
             Cause::Suspected if is_taken => call.compactor.suspected(&work.origin, Suspicion::Upheld),
-            Cause::Suspected => call.compactor.suspected(&work.origin, Suspicion::Cleared),
+            Cause::Suspected if !is_long && has_failed(&held.answer) => {
+                call.compactor.suspected(&work.origin, Suspicion::Cleared);
+            }
+            // It says nothing of tools: the question stays open.
+            Cause::Suspected => {}
         }
         // A client that has no tools is not told that none are taken. Otherwise the first error is about its own body as
         // much as one of a body that is still rewritten.
@@ -233,7 +238,12 @@ impl Exchange<'_> {
         let status = answer.status();
         let held = work.may_overflow || work.mends() && !status.is_success();
         match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
-            true => hold(answer, work.sent(), self.shard.proxy.hold_time).await,
+            true => {
+                // Who says when to come back refuses nothing for good.
+                let offering = work.sent() == Sent::Offering && answer.headers().contains_key(RETRY_AFTER);
+                let sent = if offering { Sent::Rewritten } else { work.sent() };
+                hold(answer, sent, self.shard.proxy.hold_time).await
+            }
             false => (Step::Release, Held::untouched(answer)),
         }
     }
@@ -245,7 +255,7 @@ fn refusal(work: &Work, step: Step, held: &Held) -> Refusal {
     let (verdict, status, blames) = match step {
         Step::Recover(verdict) => (verdict, status, Blames::Nothing),
         // Inside a success it is the error that names the status.
-        Step::Rejected(status) if says(held, refusal::refuses_tools) => (Verdict::Other, status, Blames::Tools),
+        Step::Rejected(status) if refuses_tools(held) => (Verdict::Other, status, Blames::Tools),
         Step::Rejected(status @ (400 | 422)) => (Verdict::Other, status, Blames::Nothing),
         Step::Rejected(status) => (Verdict::Other, status, Blames::Form),
         Step::Hold | Step::Release => (Verdict::Other, status, Blames::Nothing),
@@ -270,6 +280,13 @@ fn may_be_refused(work: &Work, status: StatusCode) -> bool {
 /// Whether a refusal is about signed thinking (A10, A27).
 fn speaks_of_thinking(refusal: &Held) -> bool {
     says(refusal, |text| memchr::memmem::find(text, b"thinking").is_some())
+}
+
+/// Whether a refusal says that no tools are taken.
+fn refuses_tools(refusal: &Held) -> bool {
+    let (status, head) = (refusal.answer.status(), refusal.answer.headers());
+    let status = (!status.is_success()).then_some(status.as_u16());
+    !head.contains_key(RETRY_AFTER) && says(refusal, |text| refusal::refuses_tools(status, text))
 }
 
 /// Whether the text of a refusal is one of these.

@@ -49,7 +49,7 @@ pub struct Suspicions(Mutex<HashMap<Taker, (Instant, Suspicion)>>);
 pub(super) enum Suspicion {
     /// It was answered.
     Upheld,
-    /// It failed as well.
+    /// It failed as well, in the same way.
     Cleared,
 }
 
@@ -113,10 +113,9 @@ impl Compactor {
     }
 
     /// Whether an answer may be a refusal of tools although it does not say so: the server failed at a request with tools
-    /// of the proxy's alone, and nothing is known of how it takes any. Who is busy, or late, says nothing of the request.
+    /// of the proxy's alone, and nothing is known of how it takes any.
     pub(super) fn may_suspect_tools<B>(&self, work: &Work, answer: &Response<B>) -> bool {
-        let failed = matches!(answer.status().as_u16(), 500..=502) && !answer.headers().contains_key(RETRY_AFTER);
-        let suspect = failed && work.is_alone() && work.sent() == Sent::Offering;
+        let suspect = has_failed(answer) && work.is_alone() && work.sent() == Sent::Offering;
         let key = key(&work.origin);
         suspect && self.store.tool_use(&key).is_none() && self.suspicions.of(&key, Instant::now()).is_none()
     }
@@ -140,6 +139,11 @@ impl Compactor {
             origin.body = work.original.as_ref().unwrap_or(&overlaid.client).clone();
         }
     }
+}
+
+/// Whether a server has failed at a request. Who is busy, or late, says nothing of it.
+pub(super) fn has_failed<B>(answer: &Response<B>) -> bool {
+    matches!(answer.status().as_u16(), 500..=502) && !answer.headers().contains_key(RETRY_AFTER)
 }
 
 fn key(origin: &Origin) -> ToolUseKey<'_> {

@@ -7,7 +7,6 @@ use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::foresight;
-use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::origin::Tools;
@@ -19,7 +18,7 @@ use super::lane::Lane;
 use super::rounds::Rounds;
 use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Refused, Remedy, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
-use crate::wire::overflow::Verdict;
+use crate::wire::overflow::{self, Verdict};
 use crate::wire::refusal;
 
 impl Lane {
@@ -37,7 +36,7 @@ impl Lane {
                     ends.shard.proxy.metrics.recovery_ended("refused");
                 }
                 let refusal = self.refused(&mut sent, text);
-                let work = self.failed(ends, *sent, (refusal, status_of(text)));
+                let work = self.failed(ends, *sent, (refusal, overflow::status_told(text)));
                 foresight::told(work, text);
             }
             Step::Mend(verdict) => {
@@ -316,5 +315,5 @@ impl Lane {
 
 /// Whether a request is refused for the proxy's tools, of which nothing else is known yet.
 fn is_of_tools(sent: &Sent, text: &[u8]) -> bool {
-    sent.rounds.is_none() && sent.work.offered().is_some() && refusal::refuses_tools(text)
+    sent.rounds.is_none() && sent.work.offered().is_some() && refusal::refuses_tools(None, text)
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::aliases::Reached;
-use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
+use super::super::hold::{STREAM_BYTES, Sent as Body, Told, told_of};
 use super::super::observe::Watch;
 use super::super::second::{Attempt, Blames, Next, Refusal, next};
 use super::super::work::Work;
@@ -18,7 +18,7 @@ use super::ends::mask;
 use super::rounds::{Rounds, Running};
 use crate::wire::chain;
 use crate::wire::frames::text_frame;
-use crate::wire::overflow::Verdict;
+use crate::wire::overflow::{self, Verdict};
 use crate::wire::refusal;
 
 /// A refusal that the client may yet be told: its frames, and what the event says that it is known by.
@@ -172,7 +172,8 @@ impl Sent {
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
         let sent = if self.work.is_rewritten() { Body::Rewritten } else { Body::Original };
         let blames = if refusal::blames_form(text) { Blames::Form } else { Blames::Nothing };
-        let refusal = Refusal { verdict, status: status_of(text), sent, blames, overflow: self.work.overflow() };
+        let refusal =
+            Refusal { verdict, status: overflow::status_told(text), sent, blames, overflow: self.work.overflow() };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
             Next::Shorten(verdict) => Step::Mend(verdict),

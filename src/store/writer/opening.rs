@@ -54,9 +54,13 @@ fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What has to be done within the bound of an opening.
-async fn in_time<T>(path: &Path, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
-    match tokio::time::timeout(OPEN_BOUND, work).await {
+/// What has to be done by the end of an opening.
+async fn in_time<T>(
+    path: &Path,
+    until: Instant,
+    work: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    match tokio::time::timeout_at(until.into(), work).await {
         Ok(done) => done,
         Err(_) => Err(OpenError::Slow(path.to_owned())),
     }
@@ -66,16 +70,20 @@ impl Writer {
     /// Opens the file and reads what memory needs of it. Another process that opens or closes it has it to itself for a
     /// while, which is waited for.
     pub(in crate::store) async fn open(&mut self, probe: Probe) -> Result<(), OpenError> {
-        let until = Instant::now() + OPEN_BOUND;
+        self.open_until(probe, Instant::now() + OPEN_BOUND).await
+    }
+
+    /// One bound for all that an opening does, however often it is tried.
+    pub(super) async fn open_until(&mut self, probe: Probe, until: Instant) -> Result<(), OpenError> {
         loop {
-            match self.open_now(probe).await {
+            match self.open_now(probe, until).await {
                 Err(error) if error.is_busy() && Instant::now() < until => tokio::time::sleep(BETWEEN_OPENINGS).await,
                 opened => return opened,
             }
         }
     }
 
-    async fn open_now(&mut self, probe: Probe) -> Result<(), OpenError> {
+    async fn open_now(&mut self, probe: Probe, until: Instant) -> Result<(), OpenError> {
         let Some(path) = self.shared.path.clone() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
         let connecting = async {
@@ -87,13 +95,16 @@ impl Writer {
             };
             Ok((alone, connected))
         };
-        let (alone, connected) = in_time(&path, connecting).await?;
+        let (alone, connected) = in_time(&path, until, connecting).await?;
         let opened = match connected {
             Some(mut connected) => {
+                // What takes as long as there is to be done does not count.
+                let begun = Instant::now();
                 self.migrate(&path, &mut connected.db).await?;
-                in_time(&path, sqlite::make_ready(&path, connected, &shared.secret(), probe)).await?
+                let until = until + begun.elapsed();
+                in_time(&path, until, sqlite::make_ready(&path, connected, &shared.secret(), probe)).await?
             }
-            None => in_time(&path, sqlite::look_into(&path)).await?,
+            None => in_time(&path, until, sqlite::look_into(&path)).await?,
         };
         self.db = Some((opened.db, opened.files));
         self.shared.opened(opened.files, opened.secret);
