@@ -25,6 +25,7 @@ mod scope;
 mod shown;
 mod slow;
 mod turns;
+mod unended;
 
 use compactproxy::demo::answer::{Answer, ToolCall, Usage};
 use compactproxy::demo::provider::{Exchange, Provider};
