@@ -140,6 +140,14 @@ mod tests {
             r#"{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) value is supported."}}"#,
             r#"{"error":{"message":"max_tokens is too large"}}"#,
             r#"{"error":{"message":"Unknown parameter: 'tools[0].strict'."}}"#,
+        ] {
+            assert!(!refuses_tools(Some(400), text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_the_moment_or_of_messages_is_no_refusal_of_tools() {
+        for text in [
             // Of the moment.
             r#"{"error":{"message":"The function is currently unavailable"}}"#,
             r#"{"error":{"message":"tools are temporarily not supported"}}"#,

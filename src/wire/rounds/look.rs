@@ -296,13 +296,13 @@ mod tests {
         for (dialect, opening) in [(Chat, ROLE), (Messages, START), (Responses, CREATED)] {
             let started = opening.trim_end().trim_end_matches('}');
             for answer in [format!("{opening}: {long}"), format!("{started},\"a\":\"{long}")] {
-                assert_eq!(looks(dialect, &answer).0, Some(true), "{}", &answer[..20]);
+                assert_eq!(looks(dialect, &answer).0, Some(true), "{dialect:?}");
             }
             let lines = "<p>a</p>\n\n".repeat(MOST_HELD / 10 + 1);
             let unknown = "data: {\"a\":1}\n\n".repeat(MOST_HELD / 15 + 1);
             for other in [format!("<html>{long}"), lines, unknown, format!("data: {long}"), long.clone() + "y"] {
                 let mut look = Look::new(dialect);
-                let Looks::Other(held) = look.push(other.as_bytes()) else { panic!("{}", &other[..20]) };
+                let Looks::Other(held) = look.push(other.as_bytes()) else { panic!("{dialect:?}") };
                 assert_eq!(held, other.as_bytes()[..MOST_HELD]);
             }
         }
