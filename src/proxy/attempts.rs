@@ -15,14 +15,13 @@ use super::legible::Legible;
 use super::origin::Tools;
 use super::refused_tools::{Cause, Suspicion, has_failed};
 use super::reply::Fault;
-use super::second::{Attempt, Next, Refusal, next};
+use super::second::{Attempt, Blames, Next, Refusal, next};
 use super::tenant::Proof;
 use super::work::Work;
 use crate::store::ToolUse;
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::overflow::Verdict;
-use crate::wire::refusal::{self, Blames};
-use crate::wire::{Digest, Errand};
+use crate::wire::{Digest, Errand, refusal};
 
 /// What both attempts are made of.
 struct Call<'c> {
@@ -87,14 +86,14 @@ impl Exchange<'_> {
             Some(Ok((Step::Hold | Step::Release, held))) if held.answer.status().is_success() => {
                 ("recovered", Some(held))
             }
-            Some(Ok((step, held))) => match (next(Attempt::Shorter, refusal(work, step, &held)), held) {
-                (Next::FirstRefusal { condemned }, held) => {
+            Some(Ok((step, held))) => match next(Attempt::Shorter, refusal(work, step, &held)) {
+                Next::FirstRefusal { condemned } => {
                     // What the provider does not take is not to be in force at the next turn.
                     let tools = condemned && work.begun.is_some() && call.compactor.give_up_overlay(work);
                     if condemned && !tools && work.activated.is_some() {
                         call.compactor.quarantine(work);
                     }
-                    if work.sent() == Sent::Offering && blames(step, &held) == Blames::Tools {
+                    if work.sent() == Sent::Offering && refuses_tools(&held) {
                         call.compactor.told_of_tools(&work.origin, ToolUse::Refused);
                     }
                     if matches!(step, Step::Rejected(_)) && speaks_of_thinking(&held) {
@@ -102,7 +101,7 @@ impl Exchange<'_> {
                     }
                     ("failed", None)
                 }
-                (_, held) => ("refused", Some(held)),
+                _ => ("refused", Some(held)),
             },
             Some(Err(_)) => ("failed", None),
         };
@@ -160,10 +159,10 @@ impl Exchange<'_> {
             Cause::Told if is_refusal(status) => drop(call.compactor.give_up_overlay(work)),
             Cause::Told => {}
             Cause::Suspected if is_taken => call.compactor.suspected(&work.origin, Suspicion::Upheld),
-            Cause::Suspected if has_failed(&held.answer) => {
+            Cause::Suspected if !is_long && has_failed(&held.answer) => {
                 call.compactor.suspected(&work.origin, Suspicion::Cleared);
             }
-            // What is too long, not allowed or not now says nothing of tools: the question is still open.
+            // It says nothing of tools: the question stays open.
             Cause::Suspected => {}
         }
         // A client that has no tools is not told that none are taken. Otherwise the first error is about its own body as
@@ -239,7 +238,12 @@ impl Exchange<'_> {
         let status = answer.status();
         let held = work.may_overflow || work.mends() && !status.is_success();
         match held || may_be_refused(work, status) || work.lacks_rows && is_refusal(status) {
-            true => hold(answer, work.sent(), self.shard.proxy.hold_time).await,
+            true => {
+                // Who says when to come back refuses nothing for good.
+                let offering = work.sent() == Sent::Offering && answer.headers().contains_key(RETRY_AFTER);
+                let sent = if offering { Sent::Rewritten } else { work.sent() };
+                hold(answer, sent, self.shard.proxy.hold_time).await
+            }
             false => (Step::Release, Held::untouched(answer)),
         }
     }
@@ -248,23 +252,15 @@ impl Exchange<'_> {
 /// An answer that was held back to its end, as the rule of the two attempts takes it.
 fn refusal(work: &Work, step: Step, held: &Held) -> Refusal {
     let status = held.answer.status().as_u16();
-    let (verdict, status) = match step {
-        Step::Recover(verdict) => (verdict, status),
+    let (verdict, status, blames) = match step {
+        Step::Recover(verdict) => (verdict, status, Blames::Nothing),
         // Inside a success it is the error that names the status.
-        Step::Rejected(status) => (Verdict::Other, status),
-        Step::Hold | Step::Release => (Verdict::Other, status),
+        Step::Rejected(status) if refuses_tools(held) => (Verdict::Other, status, Blames::Tools),
+        Step::Rejected(status @ (400 | 422)) => (Verdict::Other, status, Blames::Nothing),
+        Step::Rejected(status) => (Verdict::Other, status, Blames::Form),
+        Step::Hold | Step::Release => (Verdict::Other, status, Blames::Nothing),
     };
-    let (sent, overflow) = (work.sent(), work.overflow());
-    Refusal { verdict, status: Some(status), sent, blames: blames(step, held), overflow }
-}
-
-/// What the text of a refusal blames. Who says when to come back has not refused.
-fn blames(step: Step, held: &Held) -> Blames {
-    let Step::Rejected(status) = step else { return Blames::Nothing };
-    if held.answer.headers().contains_key(RETRY_AFTER) && !is_refusal(held.answer.status()) {
-        return Blames::Nothing;
-    }
-    text(held).map_or(Blames::Nothing, |text| refusal::blames(Some(status), &text))
+    Refusal { verdict, status: Some(status), sent: work.sent(), blames, overflow: work.overflow() }
 }
 
 /// Whether a status says that the request itself is at fault.
@@ -283,15 +279,22 @@ fn may_be_refused(work: &Work, status: StatusCode) -> bool {
 
 /// Whether a refusal is about signed thinking (A10, A27).
 fn speaks_of_thinking(refusal: &Held) -> bool {
-    text(refusal).is_some_and(|text| memchr::memmem::find(&text, b"thinking").is_some())
+    says(refusal, |text| memchr::memmem::find(text, b"thinking").is_some())
 }
 
-/// What a refusal says, decoded; `None` where its coding is unknown.
-fn text(refusal: &Held) -> Option<Vec<u8>> {
-    let mut legible = Legible::of(refusal.answer.headers(), ERROR_BYTES)?;
+/// Whether a refusal says that no tools are taken.
+fn refuses_tools(refusal: &Held) -> bool {
+    let (status, head) = (refusal.answer.status(), refusal.answer.headers());
+    let status = (!status.is_success()).then_some(status.as_u16());
+    !head.contains_key(RETRY_AFTER) && says(refusal, |text| refusal::refuses_tools(status, text))
+}
+
+/// Whether the text of a refusal is one of these.
+fn says(refusal: &Held, what: impl FnOnce(&[u8]) -> bool) -> bool {
+    let Some(mut legible) = Legible::of(refusal.answer.headers(), ERROR_BYTES) else { return false };
     let mut text = Vec::new();
     for piece in &refusal.pieces {
         legible.feed(piece, |read| text.extend_from_slice(read));
     }
-    Some(text)
+    what(&text)
 }

@@ -6,7 +6,7 @@
 //! head ─┬─ error status ── whole body, bounded ──┬─ Recover   overflow or output budget
 //!       ├─ 200 ─┬─ event stream: bookkeeping … ──┤
 //!       │       │                                │            400/422, or 500 of a template's, on a rewritten body;
-//!       │       └─ JSON that begins as an error ─┼─ Rejected  any error that speaks of tools, where some are offered
+//!       │       └─ JSON that begins as an error ─┼─ Rejected  or one that takes no tools, where some are offered
 //!       └─ anything else ────────────────────────┴─ Release   relay everything
 //! ```
 
@@ -16,12 +16,10 @@ mod tests;
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde_json::Value;
-
 use crate::wire::overflow::{self, Verdict};
-use crate::wire::refusal::{self, Blames};
+use crate::wire::refusal;
 use crate::wire::sse::{Event, Reader};
+use bytes::Bytes;
 use events::Beginning;
 pub use events::{Told, ended_in};
 
@@ -116,7 +114,9 @@ impl Hold {
             (200, Coding::Readable) => State::Unclear { text: Vec::new() },
             (400 | 404 | 413 | 422 | 500 | 503, Coding::Readable) => State::Error { status, text: Vec::new() },
             // Which status a refusal of tools has, servers do not agree on.
-            (400.., Coding::Readable) if self.sent == Sent::Offering => State::Error { status, text: Vec::new() },
+            (400.., Coding::Readable) if self.sent == Sent::Offering && !overflow::is_of_the_moment(status) => {
+                State::Error { status, text: Vec::new() }
+            }
             _ => State::Final(refused.unwrap_or(Step::Release)),
         };
         self.step()
@@ -272,11 +272,8 @@ impl Hold {
 
 /// Whether an error blames what was sent for what the client's own body may not have.
 fn blames(sent: Sent, status: u16, text: &[u8]) -> bool {
-    match refusal::blames(Some(status), text) {
-        Blames::Form => sent.is_rewritten() && status == 500,
-        Blames::Tools => sent == Sent::Offering,
-        Blames::Nothing => false,
-    }
+    let form = sent.is_rewritten() && status == 500 && refusal::blames_form(text);
+    form || sent == Sent::Offering && refusal::refuses_tools(Some(status), text)
 }
 
 /// What an event says that is its own message.
@@ -287,24 +284,10 @@ pub fn told_of(text: &[u8]) -> Told {
 
 /// An error inside a success is one to recover from, the refusal of a rewritten body, or the client's to see.
 fn inside(sent: Sent, verdict: Verdict, text: &[u8]) -> Step {
-    match (verdict, status_of(text)) {
+    match (verdict, overflow::status_told(text)) {
         (Verdict::Other, Some(status @ (400 | 422))) if sent.is_rewritten() => Step::Rejected(status),
-        (Verdict::Other, told) if blames(sent, told.unwrap_or(200), text) => Step::Rejected(told.unwrap_or(400)),
+        (Verdict::Other, told) if blames(sent, 200, text) => Step::Rejected(told.unwrap_or(400)),
         (Verdict::Other, _) => Step::Release,
         (verdict, _) => Step::Recover(verdict),
     }
-}
-
-/// The status that an error inside a success names; an invalid request is one of 400.
-pub fn status_of(text: &[u8]) -> Option<u16> {
-    let event: Value = serde_json::from_slice(text).ok()?;
-    let told = |pointer: &&str| u16::try_from(event.pointer(pointer)?.as_u64()?).ok();
-    let says = |pointer: &&str| event.pointer(pointer).and_then(Value::as_str);
-    let named = || match ["/error/type", "/response/error/type"].iter().find_map(says)? {
-        "invalid_request_error" => Some(400),
-        "rate_limit_error" | "rate_limit_exceeded" => Some(429),
-        "server_error" => Some(500),
-        _ => None,
-    };
-    ["/status", "/status_code", "/error/status"].iter().find_map(told).or_else(named)
 }

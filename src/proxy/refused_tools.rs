@@ -49,7 +49,7 @@ pub struct Suspicions(Mutex<HashMap<Taker, (Instant, Suspicion)>>);
 pub(super) enum Suspicion {
     /// It was answered.
     Upheld,
-    /// It failed as well.
+    /// It failed as well, in the same way.
     Cleared,
 }
 
@@ -141,7 +141,7 @@ impl Compactor {
     }
 }
 
-/// Whether a server failed at a request. Who is busy, or late, says nothing of it.
+/// Whether a server has failed at a request. Who is busy, or late, says nothing of it.
 pub(super) fn has_failed<B>(answer: &Response<B>) -> bool {
     matches!(answer.status().as_u16(), 500..=502) && !answer.headers().contains_key(RETRY_AFTER)
 }

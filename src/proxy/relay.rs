@@ -33,6 +33,9 @@ pub enum RelayError {
     Upstream(#[source] hyper::Error),
     #[error("the upstream fell silent")]
     Idle,
+    /// In a stream whose end could not be told from a break.
+    #[error("the upstream's answer ended before it was whole")]
+    Unended,
     /// The proxy's own fault.
     #[error("the answer was not put together to its end")]
     Lost,
@@ -194,7 +197,7 @@ impl Body for Relay {
                     }
                 }
             }
-            Poll::Ready(Some(Err(RelayError::Upstream(_) | RelayError::Lost))) => {
+            Poll::Ready(Some(Err(RelayError::Upstream(_) | RelayError::Unended | RelayError::Lost))) => {
                 this.close(Outcome::BrokenMidway, Ending::Failed)
             }
             Poll::Ready(Some(Err(RelayError::Idle))) => this.close(Outcome::IdleMidway, Ending::Failed),

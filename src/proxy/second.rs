@@ -2,7 +2,6 @@
 
 use super::hold::Sent;
 use crate::wire::overflow::Verdict;
-use crate::wire::refusal::Blames;
 
 /// Which attempt was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +21,19 @@ pub struct Refusal {
     pub status: Option<u16>,
     /// What was refused.
     pub sent: Sent,
-    /// What its text blames, whatever its status.
     pub blames: Blames,
     pub overflow: Overflow,
+}
+
+/// What the text of a refusal blames, whatever its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blames {
+    /// Nothing that the proxy may have brought into the body.
+    Nothing,
+    /// The form of the messages.
+    Form,
+    /// That there are tools.
+    Tools,
 }
 
 /// What becomes of an overflow of a request.
@@ -113,7 +122,7 @@ mod tests {
     #[test]
     fn a_refusal_of_the_proxys_tools_is_followed_by_the_same_body_without_them() {
         let stands = Next::FirstRefusal { condemned: false };
-        for status in [400, 401, 403, 404, 405, 422, 500, 501, 502] {
+        for status in [400, 401, 403, 404, 405, 422, 429, 500, 501, 502, 503, 504] {
             let (verdict, overflow) = (Verdict::Other, Overflow::Mended);
             let refusal = |sent| Refusal { verdict, status: Some(status), sent, blames: Blames::Tools, overflow };
             assert_eq!(next(Attempt::First, refusal(Sent::Offering)), Next::WithoutTools, "{status}");

@@ -77,7 +77,9 @@ impl Spliced {
         let next = self.pieces.poll_next(cx);
         match &next {
             Poll::Ready(Some(Ok(data))) => self.last.add(data),
-            Poll::Ready(Some(Err(RelayError::Upstream(_) | RelayError::Lost))) => self.close(Outcome::BrokenMidway),
+            Poll::Ready(Some(Err(RelayError::Upstream(_) | RelayError::Unended | RelayError::Lost))) => {
+                self.close(Outcome::BrokenMidway);
+            }
             Poll::Ready(Some(Err(RelayError::Idle))) => self.close(Outcome::IdleMidway),
             Poll::Ready(None) => self.close(Outcome::Relayed),
             Poll::Pending => {}

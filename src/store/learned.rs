@@ -64,9 +64,10 @@ pub(super) type LearnedId = [u8; 16];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Value {
-    /// The calibration; of what is no number, 1 or 0 ([`ToolUse`]).
+    /// The calibration.
     pub(super) factor: Option<f64>,
     pub(super) window: LearnedWindow,
+    pub(super) tools: Option<ToolUse>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,14 +94,12 @@ impl Store {
     /// Whether a model takes tools, if that was learned. A refusal is forgotten with its [expiry](EXPIRY_SECONDS): servers
     /// learn, too.
     pub fn tool_use(&self, key: &ToolUseKey<'_>) -> Option<ToolUse> {
-        let taken = self.shared.learned().get(&tool_use_id(key), now())?.factor?;
-        Some(if taken > 0.0 { ToolUse::Taken } else { ToolUse::Refused })
+        self.shared.learned().get(&tool_use_id(key), now())?.tools
     }
 
     pub fn learn_tool_use(&self, key: &ToolUseKey<'_>, told: ToolUse) {
         if self.tool_use(key) != Some(told) {
-            let factor = if told == ToolUse::Taken { 1.0 } else { 0.0 };
-            self.learn(tool_use_id(key), Value { factor: Some(factor), ..Value::default() });
+            self.learn(tool_use_id(key), Value { tools: Some(told), ..Value::default() });
         }
     }
 
@@ -132,12 +131,12 @@ impl Store {
         let known_input = known.input.filter(|known| total.is_none_or(|total| *known <= total));
         let known_total = known.total.filter(|known| input.is_none_or(|input| input <= *known));
         let window = LearnedWindow { input: input.or(known_input), total: total.or(known_total) };
-        self.learn(window_id(key), Value { factor: None, window });
+        self.learn(window_id(key), Value { window, ..Value::default() });
     }
 
     /// Puts `window` in the place of all that is known.
     pub fn replace_window(&self, key: &WindowKey<'_>, window: LearnedWindow) {
-        self.learn(window_id(key), Value { factor: None, window });
+        self.learn(window_id(key), Value { window, ..Value::default() });
     }
 
     fn learn(&self, id: LearnedId, value: Value) {
@@ -208,7 +207,7 @@ impl Learned {
     }
 
     fn insert(&mut self, id: LearnedId, entry: Entry) {
-        self.windows |= entry.value.factor.is_none();
+        self.windows |= entry.value.factor.is_none() && entry.value.tools.is_none();
         self.entries.insert(id, entry, 1);
     }
 }
@@ -218,14 +217,14 @@ fn close(old: &Value, new: &Value) -> bool {
         (Some(old), Some(new)) => (old - new).abs() < FACTOR_STEP * old.abs(),
         (old, new) => old.is_none() && new.is_none(),
     };
-    factors && old.window == new.window
+    factors && old.window == new.window && old.tools == new.tools
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const VALUE: Value = Value { factor: Some(1.25), window: LearnedWindow { input: None, total: None } };
+    const VALUE: Value = Value { factor: Some(1.25), window: LearnedWindow { input: None, total: None }, tools: None };
 
     #[test]
     fn it_expires_after_thirty_days_without_news() {

@@ -19,6 +19,7 @@ const VERSIONS: &[(i64, &str, &str)] = &[
     (7, "retired", include_str!("migrations/7_retired.sql")),
     (8, "kept_facts", include_str!("migrations/8_kept_facts.sql")),
     (9, "log_order", include_str!("migrations/9_log_order.sql")),
+    (10, "tool_use", include_str!("migrations/10_tool_use.sql")),
 ];
 
 /// The schema up to and including a version.

@@ -9,7 +9,7 @@ use crate::wire::Digest;
 
 use super::Tenant;
 use super::commit::{Owner, count_change, session};
-use super::learned::{EXPIRY_SECONDS, Entry, LearnedId, LearnedWindow, MAX_ENTRIES, Value};
+use super::learned::{EXPIRY_SECONDS, Entry, LearnedId, LearnedWindow, MAX_ENTRIES, ToolUse, Value};
 use super::memory::Key;
 use super::overlays;
 
@@ -76,16 +76,19 @@ async fn put_forwarded(db: &mut SqliteConnection, owner: Owner<'_>, digests: &[u
 
 async fn put_learned(db: &mut SqliteConnection, id: &LearnedId, entry: &Entry) -> Result<(), sqlx::Error> {
     let tokens = |number: Option<u64>| number.and_then(|number| i64::try_from(number).ok());
-    let query = sqlx::query("REPLACE INTO learned (id, factor, input, total, learned_at) VALUES (?, ?, ?, ?, ?)");
+    let query = sqlx::query(
+        "REPLACE INTO learned (id, factor, input, total, takes_tools, learned_at) VALUES (?, ?, ?, ?, ?, ?)",
+    );
     let query = query.bind(id.as_slice()).bind(entry.value.factor);
     let query = query.bind(tokens(entry.value.window.input)).bind(tokens(entry.value.window.total));
+    let query = query.bind(entry.value.tools.map(|told| told == ToolUse::Taken));
     query.bind(entry.learned_at).execute(db).await?;
     Ok(())
 }
 
 /// All that was learned and has not expired, the newest first.
 pub(super) async fn learned(db: &mut SqliteConnection, now: i64) -> Result<Vec<(LearnedId, Entry)>, sqlx::Error> {
-    let query = "SELECT id, factor, input, total, learned_at FROM learned WHERE learned_at > ? \
+    let query = "SELECT id, factor, input, total, takes_tools, learned_at FROM learned WHERE learned_at > ? \
                  ORDER BY learned_at DESC LIMIT ?";
     let query = sqlx::query(query).bind(now - EXPIRY_SECONDS).bind(i64::try_from(MAX_ENTRIES).unwrap_or(i64::MAX));
     let mut entries = Vec::new();
@@ -94,9 +97,11 @@ pub(super) async fn learned(db: &mut SqliteConnection, now: i64) -> Result<Vec<(
             Ok(row.try_get::<Option<i64>, _>(column)?.and_then(|number| u64::try_from(number).ok()))
         };
         let window = LearnedWindow { input: tokens(2)?, total: tokens(3)? };
-        let value = Value { factor: row.try_get(1)?, window };
+        let taken = row.try_get::<Option<bool>, _>(4)?;
+        let tools = taken.map(|taken| if taken { ToolUse::Taken } else { ToolUse::Refused });
+        let value = Value { factor: row.try_get(1)?, window, tools };
         if let Ok(id) = row.try_get::<&[u8], _>(0)?.try_into() {
-            entries.push((id, Entry { value, learned_at: row.try_get(4)? }));
+            entries.push((id, Entry { value, learned_at: row.try_get(5)? }));
         }
     }
     Ok(entries)

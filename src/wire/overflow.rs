@@ -4,12 +4,14 @@
 //! decide (`numbers`), because several providers use budget wording for plain overflows.
 
 mod decode;
+mod kind;
 mod numbers;
 mod phrases;
 #[cfg(test)]
 mod tests;
 
 use decode::{Known, Saying};
+pub use kind::{is_busy, is_of_the_moment, status_told};
 use numbers::Reading;
 use phrases::Signal;
 
@@ -92,6 +94,13 @@ pub fn classify(status: u16, body: &[u8]) -> Verdict {
 /// event named `error`.
 pub fn classify_event(data: &[u8]) -> Verdict {
     decide(&decode::sayings(examined(data), Known::Error), 200)
+}
+
+/// All that an error says, in one line: its sentences, without what they repeat of the request, and its codes.
+pub fn said(body: &[u8]) -> String {
+    let sayings = decode::sayings(examined(body), Known::Error);
+    let of_each = sayings.into_iter().map(|saying| [vec![saying.text], saying.codes].concat().join("; "));
+    of_each.collect::<Vec<_>>().join("; ")
 }
 
 /// Whether JSON under a success says by its shape that it is an error.

@@ -26,6 +26,7 @@ mod scope;
 mod shown;
 mod slow;
 mod turns;
+mod unended;
 mod weighed;
 
 use compactproxy::demo::answer::{Answer, ToolCall, Usage};

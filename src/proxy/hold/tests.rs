@@ -74,7 +74,8 @@ fn a_refused_rewrite_is_told() {
     assert_eq!(ends_in(500, template), Step::Release, "the client's own body is the client's");
     let tools = r#"{"error":{"message":"No endpoints found that support tool use"}}"#;
     for status in 400..600 {
-        assert_eq!(play(Sent::Offering, status, &[tools.as_bytes()], Ending::End).0, Step::Rejected(status));
+        let refused = if overflow::is_of_the_moment(status) { Step::Release } else { Step::Rejected(status) };
+        assert_eq!(play(Sent::Offering, status, &[tools.as_bytes()], Ending::End).0, refused);
         assert_eq!(ends_in(status, tools), Step::Release, "the client's own tools are the client's");
         let rewritten = play(Sent::Rewritten, status, &[tools.as_bytes()], Ending::End).0;
         assert_eq!(rewritten, if matches!(status, 400 | 422) { Step::Rejected(status) } else { Step::Release });

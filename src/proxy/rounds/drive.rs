@@ -4,17 +4,16 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
 
-use super::super::hold::status_of;
 use super::super::outcome::Outcome;
 use super::super::relay::RelayError;
 use super::super::reply::{self, Fault};
 use super::call::{Call, Reading};
 use super::sink::Sink;
 use super::{End, Rounds};
+use crate::wire::overflow;
 use crate::wire::rounds::{Ending, Form, Look, Looks};
 
 /// What follows on the answer of one model call: another, or the end.
@@ -182,6 +181,9 @@ impl Rounds {
 
     /// What follows on an answer that has come whole.
     async fn next(&mut self, sink: &mut Sink) -> Next {
+        if self.draft.answer.is_unended() {
+            return self.give_way(End::Broken(RelayError::Unended), sink).await;
+        }
         let round = match self.draft.answer.end() {
             Ending::Answered if self.is_further() && self.draft.answer.is_other() => {
                 self.draft.count("failed");
@@ -235,17 +237,17 @@ impl Rounds {
         self.draft.calls > 1 || self.draft.forgotten
     }
 
-    /// Where a later call fails, or any answer is too long to be put together, and nothing was shown yet, the client's own
+    /// Where a later call fails, or any answer is too long to be put together or has no end, and nothing was shown yet, the client's own
     /// request takes its place; but not where its history is bound to the proxy's tools, and nobody is asked again at once
     /// who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &mut Sink) -> Next {
         let status = match &end {
             End::Relay(call) => Some(call.held.answer.status().as_u16()),
-            End::Nothing(other) => status_of(other),
+            End::Nothing(other) => overflow::status_told(other),
             _ => None,
         };
-        let limited = status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16());
-        let is_clients = !self.is_further() && !matches!(end, End::TooLong);
+        let limited = status.is_some_and(overflow::is_busy);
+        let is_clients = !self.is_further() && !matches!(end, End::TooLong | End::Broken(RelayError::Unended));
         if is_clients || !self.draft.may_begin_anew() || limited || sink.is_shown() {
             return Err(if matches!(end, End::TooLong) { End::Fault(too_long()) } else { end });
         }

@@ -7,7 +7,6 @@ use http::{HeaderMap, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::foresight;
-use super::super::hold::status_of;
 use super::super::learning;
 use super::super::observe::Ending;
 use super::super::origin::Tools;
@@ -19,7 +18,7 @@ use super::lane::Lane;
 use super::rounds::Rounds;
 use super::turn::{Answering, HEAD_BYTES, Looking, Mended, Refused, Remedy, Seen, Sent, Step, Turn, begins_last};
 use crate::telemetry::metrics::FailOpen;
-use crate::wire::overflow::Verdict;
+use crate::wire::overflow::{self, Verdict};
 
 impl Lane {
     /// Takes the step that an event asks for: what it says, and whether it is the last one of its answer.
@@ -42,7 +41,7 @@ impl Lane {
                     true => std::mem::take(&mut sent.refusal),
                     false => self.refused(&mut sent, text),
                 };
-                let work = self.failed(ends, *sent, (refusal, status_of(text)));
+                let work = self.failed(ends, *sent, (refusal, overflow::status_told(text)));
                 foresight::told(work, text);
             }
             Step::Mend(verdict) => {

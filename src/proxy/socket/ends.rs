@@ -12,14 +12,14 @@ use hyper_util::rt::TokioIo;
 use super::super::Shard;
 use super::super::aliases::Reached;
 use super::super::budget::{Budget, Permit};
-use super::super::hold::{Told, status_of, told_of};
+use super::super::hold::{Told, told_of};
 use super::super::work::Work;
 use super::side::Side;
 use super::turn::Sent;
 use crate::store::ToolUse;
 use crate::telemetry::metrics::FailOpen;
 use crate::wire::frames::{Piece, text_frame};
-use crate::wire::overflow::Verdict;
+use crate::wire::overflow::{self, Verdict};
 
 /// Answers of one connection that are remembered: providers remember the last one of a lane.
 const MOST_ANSWERS: usize = 64;
@@ -127,7 +127,7 @@ impl Ends {
     /// The provider refused a body for the proxy's tools, and without them as well.
     pub fn refused_twice(&self, work: &Work, text: &[u8]) {
         let Some(compactor) = &self.shard.proxy.compactor else { return };
-        match (told_of(text), status_of(text)) {
+        match (told_of(text), overflow::status_told(text)) {
             // What is too long has been read without complaint of anything else.
             (Told::Error(verdict), _) if verdict != Verdict::Other => self.told_of_no_tools(work),
             // So it was not for them, or not for them alone.

@@ -9,6 +9,7 @@ use super::ends::Ends;
 use super::lane::Lane;
 use super::rounds::{Ran, Rounds, Running, Task};
 use super::turn::{Answering, Message, Refused, Sent, Turn, cancelling};
+use crate::wire::overflow;
 use crate::wire::rounds::Ending;
 
 impl Lane {
@@ -104,7 +105,7 @@ impl Lane {
         // What was shown cannot be taken back: the turn ends here, and what the calls found is there in the next.
         if rounds.shown && !rounds.draft.forgotten {
             self.turn = Turn::Running(rounds.run(Task::Keep));
-        } else if rounds.draft.forgotten || rounds.closed || status == Some(StatusCode::TOO_MANY_REQUESTS.as_u16()) {
+        } else if rounds.draft.forgotten || rounds.closed || status.is_some_and(overflow::is_busy) {
             let refusal = rounds.refused(refusal);
             self.show(ends, refusal, status);
             self.trail.tell();

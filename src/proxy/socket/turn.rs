@@ -10,16 +10,16 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::aliases::Reached;
-use super::super::hold::{STREAM_BYTES, Sent as Body, Told, status_of, told_of};
+use super::super::hold::{STREAM_BYTES, Sent as Body, Told, told_of};
 use super::super::observe::Watch;
-use super::super::second::{Attempt, Next, Refusal, next};
+use super::super::second::{Attempt, Blames, Next, Refusal, next};
 use super::super::work::Work;
 use super::ends::mask;
 use super::rounds::{Rounds, Running};
 use crate::wire::chain;
 use crate::wire::frames::text_frame;
-use crate::wire::overflow::Verdict;
-use crate::wire::refusal::{self, Blames};
+use crate::wire::overflow::{self, Verdict};
+use crate::wire::refusal;
 
 /// A refusal that the client may yet be told: its frames, and what the event says that it is known by.
 #[derive(Debug, Default)]
@@ -172,8 +172,12 @@ impl Sent {
     }
 
     fn judge(&self, verdict: Verdict, text: &[u8]) -> Step {
-        let (status, sent, overflow) = (status_of(text), self.work.sent(), self.work.overflow());
-        let blames = refusal::blames(status, text);
+        let (status, sent, overflow) = (overflow::status_told(text), self.work.sent(), self.work.overflow());
+        let blames = match () {
+            () if self.refuses_tools(text) => Blames::Tools,
+            () if refusal::blames_form(text) => Blames::Form,
+            () => Blames::Nothing,
+        };
         let refusal = Refusal { verdict, status, sent, blames, overflow };
         match next(self.attempt, refusal) {
             Next::Relay => Step::Failed,
@@ -186,14 +190,14 @@ impl Sent {
 
     /// Whether an error says that the proxy's tools are not taken.
     pub fn refuses_tools(&self, text: &[u8]) -> bool {
-        self.work.sent() == Body::Offering && refusal::blames(status_of(text), text) == Blames::Tools
+        self.work.sent() == Body::Offering && refusal::refuses_tools(overflow::status_told(text), text)
     }
 
     /// Whether the error without the proxy's tools is no better than the one with them: as over HTTP.
     pub fn first_stands(&self, text: &[u8]) -> bool {
         let of_ours = self.remedy != Some(Remedy::WithoutTools) || self.work.is_alone() || !self.work.is_rewritten();
         let is_long = matches!(told_of(text), Told::Error(verdict) if verdict != Verdict::Other);
-        !of_ours && !is_long && !matches!(status_of(text), Some(429 | 500..))
+        !of_ours && !is_long && !matches!(overflow::status_told(text), Some(429 | 500..))
     }
 
     /// What was held, in order, with what it says.

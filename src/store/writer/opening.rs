@@ -54,31 +54,15 @@ fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When an opening is given up: its steps and its retries together have [`OPEN_BOUND`], migrations apart.
-struct Deadline(tokio::time::Instant);
-
-impl Deadline {
-    fn new() -> Self {
-        Self(tokio::time::Instant::now() + OPEN_BOUND)
-    }
-
-    fn is_over(&self) -> bool {
-        tokio::time::Instant::now() >= self.0
-    }
-
-    async fn within<T>(&self, path: &Path, work: impl Future<Output = Result<T, OpenError>>) -> Result<T, OpenError> {
-        match tokio::time::timeout_at(self.0, work).await {
-            Ok(done) => done,
-            Err(_) => Err(OpenError::Slow(path.to_owned())),
-        }
-    }
-
-    /// What `work` takes does not count.
-    async fn but_for<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let begun = tokio::time::Instant::now();
-        let done = work.await;
-        self.0 += begun.elapsed();
-        done
+/// What has to be done by the end of an opening.
+async fn in_time<T>(
+    path: &Path,
+    until: Instant,
+    work: impl Future<Output = Result<T, OpenError>>,
+) -> Result<T, OpenError> {
+    match tokio::time::timeout_at(until.into(), work).await {
+        Ok(done) => done,
+        Err(_) => Err(OpenError::Slow(path.to_owned())),
     }
 }
 
@@ -86,16 +70,20 @@ impl Writer {
     /// Opens the file and reads what memory needs of it. Another process that opens or closes it has it to itself for a
     /// while, which is waited for.
     pub(in crate::store) async fn open(&mut self, probe: Probe) -> Result<(), OpenError> {
-        let mut deadline = Deadline::new();
+        self.open_until(probe, Instant::now() + OPEN_BOUND).await
+    }
+
+    /// One bound for all that an opening does, however often it is tried.
+    pub(super) async fn open_until(&mut self, probe: Probe, until: Instant) -> Result<(), OpenError> {
         loop {
-            match self.open_now(probe, &mut deadline).await {
-                Err(error) if error.is_busy() && !deadline.is_over() => tokio::time::sleep(BETWEEN_OPENINGS).await,
+            match self.open_now(probe, until).await {
+                Err(error) if error.is_busy() && Instant::now() < until => tokio::time::sleep(BETWEEN_OPENINGS).await,
                 opened => return opened,
             }
         }
     }
 
-    async fn open_now(&mut self, probe: Probe, deadline: &mut Deadline) -> Result<(), OpenError> {
+    async fn open_now(&mut self, probe: Probe, until: Instant) -> Result<(), OpenError> {
         let Some(path) = self.shared.path.clone() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
         let connecting = async {
@@ -107,14 +95,16 @@ impl Writer {
             };
             Ok((alone, connected))
         };
-        let (alone, connected) = deadline.within(&path, connecting).await?;
+        let (alone, connected) = in_time(&path, until, connecting).await?;
         let opened = match connected {
             Some(mut connected) => {
-                deadline.but_for(self.migrate(&path, &mut connected.db)).await?;
-                let secret = shared.secret();
-                deadline.within(&path, sqlite::make_ready(&path, connected, &secret, probe)).await?
+                // What takes as long as there is to be done does not count.
+                let begun = Instant::now();
+                self.migrate(&path, &mut connected.db).await?;
+                let until = until + begun.elapsed();
+                in_time(&path, until, sqlite::make_ready(&path, connected, &shared.secret(), probe)).await?
             }
-            None => deadline.within(&path, sqlite::look_into(&path)).await?,
+            None => in_time(&path, until, sqlite::look_into(&path)).await?,
         };
         self.db = Some((opened.db, opened.files));
         self.shared.opened(opened.files, opened.secret);
@@ -293,25 +283,5 @@ impl Writer {
         }
         self.shared.degrade(error);
         self.let_go_of_failed().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn all_steps_of_an_opening_have_one_bound_and_migrations_their_own() {
-        let path = Path::new("state.db");
-        let never = || std::future::pending::<Result<(), OpenError>>();
-        let mut deadline = Deadline(tokio::time::Instant::now());
-        for _ in 0..1_000 {
-            assert!(matches!(deadline.within(path, never()).await, Err(OpenError::Slow(_))), "none has its own");
-        }
-        assert!(deadline.is_over());
-        let before = deadline.0;
-        deadline.but_for(tokio::task::yield_now()).await;
-        assert!(deadline.0 > before);
-        assert!(!Deadline::new().is_over());
     }
 }

@@ -193,6 +193,30 @@ async fn a_file_that_another_process_holds_is_not_waited_for() {
     assert_eq!(shared.health(), crate::store::Health::Up);
 }
 
+/// Nothing that an opening does has the bound anew.
+#[tokio::test]
+async fn an_opening_whose_time_is_up_is_over_whatever_it_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    let secret = || InstallationSecret::random().unwrap();
+    let (queries, _taken) = mpsc::channel(1);
+    let mut first =
+        Writer::new(Arc::new(Shared::new(Some(path.clone()), Limits::default(), secret())), queries.downgrade());
+    first.open(Probe::None).await.unwrap();
+    let mut writer =
+        Writer::new(Arc::new(Shared::new(Some(path.clone()), Limits::default(), secret())), queries.downgrade());
+    let mut other = crate::store::sqlite::open_reader(&path).await.unwrap();
+    for lock in ["BEGIN", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"] {
+        sqlx::query(lock).execute(&mut other).await.unwrap();
+        for probe in [Probe::None, Probe::Room] {
+            let over = writer.open_until(probe, Instant::now()).await.unwrap_err();
+            assert!(matches!(over, OpenError::Slow(_)), "{lock}: {over}");
+        }
+        sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    }
+    writer.open(Probe::Room).await.unwrap();
+}
+
 #[test]
 fn what_gives_no_sign_for_as_long_as_an_opening_may_take_is_given_up() {
     let long_ago = Instant::now().checked_sub(2 * OPEN_BOUND).unwrap();

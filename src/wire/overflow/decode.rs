@@ -32,6 +32,8 @@ pub(super) struct Saying {
     pub fields: FieldNumbers,
     /// It or what contains it is an error of another kind (rate, credit, access).
     pub vetoed: bool,
+    /// The HTTP status that it names, by number or by name.
+    pub status: Option<u16>,
     /// A success that is an overflow in disguise, with the limit if it shows.
     pub silent: Option<Option<u64>>,
 }
@@ -124,6 +126,7 @@ struct Beside {
     codes: Vec<String>,
     fields: FieldNumbers,
     vetoed: bool,
+    status: Option<u16>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -182,7 +185,8 @@ impl Walk {
             || STATUS_KEYS.iter().filter_map(|key| object.get(*key)).any(is_foreign_status);
         let number = |keys: &[&str]| keys.iter().find_map(|key| object.get(*key)?.as_u64());
         let fields = FieldNumbers { input: number(INPUT_KEYS), limit: number(LIMIT_KEYS) };
-        let beside = Beside { codes, fields, vetoed };
+        let status = super::kind::status(STATUS_KEYS.iter().filter_map(|key| object.get(*key)), &codes);
+        let beside = Beside { codes, fields, vetoed, status };
         let before = self.found.len();
         for text in TEXT_KEYS.iter().filter_map(|key| object.get(*key)?.as_str()) {
             self.text(text, &beside, depth);
@@ -228,8 +232,8 @@ impl Walk {
     }
 
     fn push(&mut self, text: String, beside: &Beside) {
-        let Beside { codes, fields, vetoed } = beside.clone();
-        self.found.push(Saying { text, codes, fields, vetoed, silent: None });
+        let Beside { codes, fields, vetoed, status } = beside.clone();
+        self.found.push(Saying { text, codes, fields, vetoed, status, silent: None });
     }
 }
 

@@ -190,6 +190,13 @@ impl Answer {
         self.form == Form::Json && self.state == State::Reading && !is_answer(dialect, &self.json)
     }
 
+    /// Whether the stream of the current round has ended without a word of its end, where a call of the proxy's stands
+    /// that may be cut off. To be asked before [`end`](Self::end).
+    pub fn is_unended(&self) -> bool {
+        let reading = self.form == Form::Stream && self.state == State::Reading;
+        reading && each!(&self.splicer, it => it.is_unended())
+    }
+
     /// Bytes that are held.
     pub fn held(&self) -> usize {
         let ends: usize = self.out.ends.iter().chain(&self.last).map(Bytes::len).sum();

@@ -71,6 +71,10 @@ impl Splicer {
         calling
     }
 
+    pub(super) fn is_unended(&self) -> bool {
+        self.stream.is_unended(&self.story, &self.own)
+    }
+
     pub(super) fn end(&mut self, out: &mut Out) -> Ending {
         let released = self.stream.release(&mut self.story, &self.own);
         out.ends.splice(0..0, released);
@@ -93,10 +97,12 @@ impl Splicer {
         self.story.is_silent()
     }
 
-    /// The text comes with the reason for the end.
+    /// The text comes with the reason for the end; where the server gives none, with one of its own.
     pub(super) fn break_silence(&mut self, text: &str) -> Vec<Bytes> {
+        let was_silent = self.story.is_silent();
         self.story.break_silence(text);
-        Vec::new()
+        let alone = was_silent && self.story.reason.is_none();
+        alone.then(|| self.stream.said(&self.story, text)).flatten().into_iter().collect()
     }
 
     /// An event of the end.

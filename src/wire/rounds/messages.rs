@@ -184,6 +184,10 @@ impl Splicer {
         self.is_calling()
     }
 
+    pub(super) fn is_unended(&self) -> bool {
+        !self.failed && self.stop.is_empty() && self.is_calling()
+    }
+
     pub(super) fn end(&mut self, _out: &mut Out) -> Ending {
         let content = self.blocks.iter().filter_map(Block::whole).collect();
         self.ending(content)

@@ -243,6 +243,10 @@ impl Splicer {
         if edits.is_empty() { event.bytes.clone() } else { event.with(&edited(event.data(), edits)) }
     }
 
+    pub(super) fn is_unended(&self) -> bool {
+        self.last.is_empty() && self.is_calling()
+    }
+
     pub(super) fn end(&mut self, _out: &mut Out) -> Ending {
         let output = self.output();
         self.ending(output)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use compactproxy::demo::script::{Gate, error};
 use http_body_util::BodyExt;
+use serde_json::json;
 
 use crate::support::chat::{attempts, changed, parsed, words};
 use crate::support::tap::Tap;
@@ -143,6 +144,8 @@ fn others(cell: Cell) -> Vec<(&'static str, Reply)> {
     vec![
         ("a page", raw("text/html", page.to_owned())),
         ("a page that is said to be an answer", raw(asked, page.to_owned())),
+        ("a long page", raw(asked, page.replace("502", &"no answer ".repeat(20_000)))),
+        ("a page of many lines", raw(asked, page.repeat(5_000))),
         ("nothing", raw(asked, String::new())),
         ("an error", raw(asked, if cell.stream { event.clone() } else { error.to_owned() })),
         (
@@ -229,6 +232,35 @@ async fn a_rate_limit_of_a_later_round_is_relayed() {
         assert!(!answer.text().contains("read_evicted"));
         assert_eq!(attempts(&provider).len(), 2, "{cell:?}");
         assert_unhurt(&provider);
+    }
+}
+
+/// The same inside a success, however it says so.
+#[tokio::test]
+async fn a_rate_limit_inside_a_success_of_a_later_round_is_relayed() {
+    for cell in cells() {
+        for told in [
+            json!({"error": {"message": "slow down", "code": "rate_limit_exceeded"}}),
+            json!({"error": {"message": "slow down", "code": 429}}),
+            json!({"error": {"message": "slow down", "type": null, "code": "529"}}),
+            json!({"type": "error", "error": {"message": "slow down", "type": "overloaded_error"}}),
+            json!({"error": {"message": "slow down", "code": 502, "metadata": {"raw": "{\"error\":{\"code\":429}}"}}}),
+            json!({"choices": [{"index": 0, "error": {"message": "slow down", "code": 429}}]}),
+            json!({"status": 429, "message": "slow down"}),
+        ] {
+            let (kind, body) = match cell.stream {
+                true => ("text/event-stream", format!("data: {told}\n\n")),
+                false => ("application/json", told.to_string()),
+            };
+            let limited =
+                Reply::Raw { status: 200, headers: vec![("content-type", kind.to_owned())], body: body.into() };
+            let steps = vec![step(|request| says("", vec![own(request, 1)])), step(move |_| limited.clone())];
+            let (provider, proxy) = staged(steps, "").await;
+            let answer = cell.dialect.ask(proxy.proxy_addr, "k", &cell.asked("limited")).await;
+            assert!(answer.text().contains("slow down"), "{cell:?} {told}: {}", answer.text());
+            assert!(!answer.text().contains("read_evicted"), "{cell:?} {told}");
+            assert_eq!(attempts(&provider).len(), 2, "{cell:?} {told}");
+        }
     }
 }
 

@@ -21,7 +21,12 @@ pub(super) struct Stream {
     role_shown: bool,
     closed: bool,
     failed: bool,
+    /// The last chunk with a call in it.
+    frame: Option<Event>,
 }
+
+/// A chunk that is longer is no frame for another.
+const MOST_FRAME: usize = 64 * 1024;
 
 #[derive(Debug)]
 struct Held {
@@ -34,6 +39,27 @@ impl Stream {
     pub(super) fn end(&mut self, story: &mut Story) -> Ending {
         let ended = self.closed || story.reason.is_some();
         story.ending(ended && !self.failed)
+    }
+
+    /// Whether the stream has neither given a reason for its end nor said that it is over, and calls the proxy's tools.
+    pub(super) fn is_unended(&self, story: &Story, own: &Own) -> bool {
+        let is_own = |call: &super::turn::Call| call.standing == Standing::Own || own.has(&call.name);
+        !self.closed && !self.failed && story.reason.is_none() && story.turn.calls.iter().any(is_own)
+    }
+
+    /// A chunk that says `text` and ends the answer.
+    pub(super) fn said(&self, story: &Story, text: &str) -> Option<Bytes> {
+        let frame = self.frame.as_ref()?;
+        let chunk = Chunk::read(frame.data(), "delta")?;
+        let inside =
+            |edit: &Edit| chunk.usage.iter().any(|usage| usage.start <= edit.span.start && edit.span.end <= usage.end);
+        let mut edits = story.seam.edits(&chunk);
+        edits.retain(|edit| !inside(edit));
+        let text = quoted(text);
+        let with = format!(r#"[{{"index":0,"delta":{{"content":{text}}},"finish_reason":"stop"}}]"#).into();
+        edits.push(Edit { span: chunk.whole.get("choices")?.clone(), with });
+        edits.extend(chunk.usage.iter().cloned().map(null));
+        Some(frame.with(&edited(frame.data(), edits)))
     }
 
     pub(super) fn next_round(&mut self) {
@@ -87,6 +113,9 @@ impl Stream {
     /// Takes in the calls of a chunk, and settles whose they are as far as that can be said.
     fn take_calls(&mut self, story: &mut Story, own: &Own, event: &Event, choice: &Choice<'_>) {
         let text = choice.said.text;
+        if !choice.calls.is_empty() && event.bytes.len() <= MOST_FRAME {
+            self.frame = Some(event.clone());
+        }
         for span in &choice.calls {
             let Some(element) = Object::at(text, span) else { continue };
             let call = story.turn.add_call(&element);

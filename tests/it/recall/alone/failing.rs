@@ -29,7 +29,7 @@ fn tools(provider: &Provider) -> Vec<usize> {
 #[tokio::test]
 async fn a_refusal_of_tools_is_understood_whatever_its_status() {
     for plain in chats() {
-        for status in [401, 402, 403, 405, 409, 415, 418, 429, 501, 502, 503, 504, 529] {
+        for status in [401, 402, 403, 405, 409, 415, 418, 501, 502] {
             let refusal = error(status, NO_TOOLS, "api_error", "x");
             let (provider, proxy) = pair(answering(refusal, fine()), &sections(ALWAYS)).await;
             let body = plain.small("Hello.");
@@ -73,6 +73,54 @@ async fn an_error_of_a_known_kind_passes_and_nobody_is_asked_again() {
         let (provider, proxy) = pair(answering(busy, fine()), &sections(ALWAYS)).await;
         let answer = plain.cell.dialect.ask(proxy.proxy_addr, "k", &plain.small("Hello.")).await;
         assert_eq!((answer.status, tools(&provider)), (500, vec![1]), "{plain:?}");
+    }
+}
+
+/// An error with a `retry-after`.
+fn later(status: u16, text: &str) -> Reply {
+    let headers = vec![("content-type", "application/json".to_owned()), ("retry-after", "7".to_owned())];
+    Reply::Raw { status, headers, body: json!({"error": {"message": text}}).to_string().into() }
+}
+
+/// Who is busy, or out of order for a while, says nothing of what its model takes, whatever the words are.
+#[tokio::test]
+async fn an_error_of_the_moment_is_no_refusal_of_tools() {
+    let busy = [408, 429, 503, 504, 529].map(|status| (status, error(status, NO_TOOLS, "x", "x")));
+    let words = ["The function is currently unavailable", "Tools are not available, try again later."];
+    let worded = words.map(|text| (403, error(403, text, "x", "x")));
+    let errors = busy.into_iter().chain(worded).chain([403, 500].map(|status| (status, later(status, NO_TOOLS))));
+    for (status, refusal) in errors {
+        for plain in chats() {
+            let (provider, proxy) = pair(answering(refusal.clone(), fine()), &sections(ALWAYS)).await;
+            for (name, seen) in [("One.", vec![1]), ("Two.", vec![1, 1])] {
+                let answer = plain.cell.dialect.ask(proxy.proxy_addr, "k", &plain.small(name)).await;
+                assert_eq!((answer.status, tools(&provider)), (status, seen), "{plain:?} {}", answer.text());
+            }
+        }
+    }
+}
+
+/// What comes of the second attempt may have nothing to do with tools: the next failure is tried without them again.
+#[tokio::test]
+async fn a_second_attempt_that_says_nothing_of_tools_leaves_the_question_open() {
+    for plain in chats() {
+        let others = [
+            plain.cell.dialect.too_long(),
+            error(400, "what is that", "invalid_request_error", "x"),
+            error(429, "slow down", "requests", "x"),
+            error(503, "no backend", "server_error", "x"),
+            error(529, "overloaded", "overloaded_error", "x"),
+            later(500, "restarting"),
+        ];
+        for other in others {
+            let broken = || step(|_| error(500, "KeyError: 'tools'", "server_error", "x"));
+            let steps = vec![broken(), step(move |_| other.clone()), broken(), step(|_| fine())];
+            let (provider, proxy) = pair(scripted(steps), &sections(ALWAYS)).await;
+            plain.cell.dialect.ask(proxy.proxy_addr, "k", &plain.small("One.")).await;
+            assert_eq!(tools(&provider), [1, 0], "{plain:?}");
+            let had = plain.cell.had(&proxy, &plain.small("Two.")).await;
+            assert_eq!((had.text.as_str(), tools(&provider)), ("Fine.", vec![1, 0, 1, 0]), "{plain:?}");
+        }
     }
 }
 
@@ -216,7 +264,7 @@ async fn of_two_errors_the_one_about_the_clients_own_body_is_shown() {
         assert_eq!(attempts(&provider).len(), 2);
     }
     // An overflow, and a refusal of what comes with its recovery.
-    for (cell, status) in cells().flat_map(|cell| [400, 403, 429, 501, 503].map(|status| (cell, status))) {
+    for (cell, status) in cells().flat_map(|cell| [400, 403, 501].map(|status| (cell, status))) {
         let dialect = cell.dialect;
         let steps = vec![
             step(move |_| dialect.too_long()),
