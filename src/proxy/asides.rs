@@ -1,9 +1,9 @@
 //! What clients never saw of answers: under which digests it is kept, and which of it belongs to the answers that a
 //! client sends back.
 //!
-//! Two rules part those who share a tenant (L7). What was hidden in a session that its client names (it may hold texts
-//! of other conversations of that session) is kept under a digest of its own session, so that no other finds it.
-//! Elsewhere the tools read no further than the request's own history: there the same history has the same secrets, and
+//! Three rules part those who share a tenant (L7). What was hidden is kept under a digest of its agent, whose memory and
+//! sessions it may hold, and in a session that its client names of that session, whose other conversations it may hold.
+//! Beyond that the tools read no further than the request's own history: there the same history has the same secrets, and
 //! the answer itself, its calls and its text, says which of several applies. Where a request continues another by its id
 //! the history is only the same behind the same id.
 //!
@@ -19,7 +19,6 @@ use super::identity::{Names, Session};
 use super::offered::Offered;
 use super::overlay::{SHRINKS, row};
 use super::tenant::Identity;
-use crate::store::log::SessionId;
 use crate::store::{FoundOverlays, Overlay, OverlayKind, Store, Tenant};
 use crate::tools::definitions::Tool;
 use crate::wire::conversation::Role;
@@ -30,7 +29,7 @@ use crate::wire::{Conversation, Digest, chain};
 /// Where the asides of a request's history are kept.
 pub struct Places {
     chain: Vec<Digest>,
-    /// The same for its session alone; empty where the client names none.
+    /// The same for its agent and named session alone.
     own: Vec<Digest>,
     session: Session,
     /// Under what it is marked that some of this history went by ids; `None`: it does so still.
@@ -99,10 +98,7 @@ impl Places {
             Some(id) => chain.iter().map(|digest| behind(&id, digest)).collect(),
             None => chain,
         };
-        let own = match session.named {
-            true => chain.iter().map(|digest| of_session(&session.id, digest)).collect(),
-            false => Vec::new(),
-        };
+        let own = chain.iter().map(|digest| of_owner(&session, digest)).collect();
         Self { chain, own, session, mark, retold: Vec::new() }
     }
 
@@ -118,14 +114,14 @@ impl Places {
 
     /// Where what is hidden of the answer to this request will be kept.
     pub fn next(&self) -> Option<Digest> {
-        self.own.last().or(self.chain.last()).copied()
+        self.own.last().copied()
     }
 
     /// The item behind which the answer stood.
     fn tip(&self, row: &Overlay) -> Option<usize> {
         let at = |digests: &[Digest]| digests.iter().position(|digest| *digest == row.digest);
         let retold = || self.retold.iter().find(|(_, digest)| *digest == row.digest).map(|(at, _)| *at);
-        at(&self.own).or_else(|| at(&self.chain)).or_else(retold)
+        at(&self.own).or_else(retold)
     }
 
     /// The edits that put back what the client never saw of the answers in this history, and the rows that they are of.
@@ -151,15 +147,16 @@ pub(super) fn behind(previous: &str, digest: &Digest) -> Digest {
     *hasher.finalize().as_bytes()
 }
 
-fn of_session(session: &SessionId, digest: &Digest) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key("compactproxy aside of a session");
-    hasher.update(&session.0).update(digest);
-    *hasher.finalize().as_bytes()
+fn of_owner(session: &Session, digest: &Digest) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key("compactproxy aside of an agent");
+    let named = session.named.then_some(session.id.0);
+    hasher.update(digest).update(&[u8::from(session.named)]).update(named.as_ref().map_or(&[], |id| id));
+    *hasher.update(session.agent.as_bytes()).finalize().as_bytes()
 }
 
 fn of_retold(session: &Session, digest: &Digest) -> Digest {
     let digest = blake3::derive_key("compactproxy aside of a history that is retold", digest);
-    if session.named { of_session(&session.id, &digest) } else { digest }
+    of_owner(session, &digest)
 }
 
 fn mark(root: &Digest) -> Digest {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout_at};
 
+use super::overlays::together;
 use super::reader::Query;
 use super::writer::Job;
 use super::{FoundOverlays, Health, ReadError, Store, Tenant};
@@ -100,9 +101,8 @@ impl Store {
         let Some(loaded) = self.look_up(wait, query).await else {
             return FoundOverlays { rows, incomplete: true };
         };
-        let mut memory = self.shared.memory();
-        memory.adopt_overlays(tenant, &missing, loaded);
-        FoundOverlays { rows: memory.overlays(tenant, chain).0, incomplete: false }
+        self.shared.memory().adopt_overlays(tenant, &missing, &loaded);
+        FoundOverlays { rows: together(chain, rows, loaded), incomplete: false }
     }
 
     /// Asks the database within the bound of a look-up, and anew where it was hindered: another connection was in the

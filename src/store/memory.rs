@@ -345,7 +345,7 @@ impl Memory {
     }
 
     /// What the database has of overlays under these digests.
-    pub(super) fn adopt_overlays(&mut self, tenant: &Tenant, digests: &[Digest], found: Found) {
+    pub(super) fn adopt_overlays(&mut self, tenant: &Tenant, digests: &[Digest], found: &Found) {
         self.overlays.adopt(tenant, digests, found);
     }
 

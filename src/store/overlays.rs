@@ -141,9 +141,9 @@ impl Overlays {
     }
 
     /// What the database has under these digests.
-    pub(super) fn adopt(&mut self, tenant: &Tenant, digests: &[Digest], mut found: Found) {
+    pub(super) fn adopt(&mut self, tenant: &Tenant, digests: &[Digest], found: &Found) {
         for digest in digests {
-            let overlays = found.remove(digest).unwrap_or_default();
+            let overlays = found.get(digest).cloned().unwrap_or_default();
             if !overlays.is_empty() {
                 self.add_mark(mark(tenant, digest));
             }
@@ -181,6 +181,15 @@ impl Overlays {
         let bytes = ENTRY_BYTES + overlays.iter().map(|overlay| overlay.body.len() + ENTRY_BYTES).sum::<usize>();
         self.rows.insert((*tenant, *digest), overlays, bytes);
     }
+}
+
+/// All overlays of a chain: those that were remembered, and those that the database had of the others. What was read may
+/// be more than is remembered.
+pub(super) fn together(chain: &[Digest], remembered: Vec<Overlay>, mut found: Found) -> Vec<Overlay> {
+    for overlay in remembered {
+        found.entry(overlay.digest).or_default().push(overlay);
+    }
+    chain.iter().filter_map(|digest| found.remove(digest)).flatten().collect()
 }
 
 /// The overlays under these digests.

@@ -153,6 +153,25 @@ async fn it_works_from_runtimes_on_other_threads() {
     assert!(threads.into_iter().all(|thread| thread.join().unwrap() == 1));
 }
 
+/// What is remembered is bounded, what is there is not: else a long conversation would change with every request.
+#[tokio::test]
+async fn all_of_a_conversation_is_found_however_little_of_it_is_remembered() {
+    let f = Fixture::with(Limits { overlay_cache_bytes: 4_000, ..patient() }).await;
+    let turns = chain("long", 9);
+    let body = |n: usize| n.to_string().repeat(if n == 5 { 9_000 } else { 1_000 });
+    for (n, digest) in turns.iter().enumerate() {
+        let aside = Overlay { digest: *digest, kind: OverlayKind::Aside, body: body(n).into(), least: 0 };
+        f.commit(Batch { root: turns[0], overlays: vec![aside], ..Batch::default() }).await.unwrap();
+    }
+    for store in [Arc::clone(&f.store), f.another().await, Arc::clone(&f.store)] {
+        for _ in 0..3 {
+            let found = store.overlays(&f.tenant, &turns).await;
+            let bodies: Vec<String> = found.rows.iter().map(|row| row.body.to_string()).collect();
+            assert!(bodies == (0..9).map(body).collect::<Vec<_>>() && !found.incomplete, "{} of 9", bodies.len());
+        }
+    }
+}
+
 #[tokio::test]
 async fn of_many_answers_to_one_history_those_in_use_stay() {
     let f = Fixture::new().await;

@@ -37,7 +37,7 @@ impl Writer {
                     let mut memory = self.shared.memory();
                     memory.adopt(tenant, &packed.root, rows);
                     memory.overlaid(packed.least_overlaid());
-                    memory.adopt_overlays(tenant, &packed.overlaid(), overlays);
+                    memory.adopt_overlays(tenant, &packed.overlaid(), &overlays);
                 }
                 self.changed(change);
                 Ok(())

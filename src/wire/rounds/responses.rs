@@ -1,6 +1,7 @@
 //! Rounds of OpenAI Responses.
 
 mod continued;
+mod failing;
 mod items;
 mod offers;
 mod put_back;
@@ -36,6 +37,8 @@ pub struct Splicer {
     full: bool,
     /// The calls of this round are run: they will be put back.
     kept: bool,
+    /// An error has come, behind which nothing follows.
+    failed: bool,
     /// The answer in its last state: of the last event, or the JSON body.
     last: Bytes,
     /// The same of the round before.
@@ -71,6 +74,7 @@ impl Splicer {
             held: 0,
             full: false,
             kept: false,
+            failed: false,
             last: Bytes::new(),
             previous: Bytes::new(),
             begun: Bytes::new(),
@@ -114,7 +118,10 @@ impl Splicer {
             _ if self.hides() && !self.last.is_empty() && object.get("output_index").is_none() => {
                 out.ends.push(event.bytes);
             }
-            _ => out.now.extend(self.of_item(&event, &object)),
+            kind => {
+                self.failed |= kind == "error";
+                out.now.extend(self.of_item(&event, &object));
+            }
         }
     }
 
@@ -244,7 +251,7 @@ impl Splicer {
     }
 
     pub(super) fn is_unended(&self) -> bool {
-        self.last.is_empty() && self.is_calling()
+        !self.failed && self.last.is_empty() && self.is_calling()
     }
 
     pub(super) fn end(&mut self, _out: &mut Out) -> Ending {
@@ -302,7 +309,7 @@ impl Splicer {
         self.shown.extend(shown);
         self.told.next_round();
         self.next.1 |= !self.begun.is_empty();
-        (self.is_first, self.kept) = (false, false);
+        (self.is_first, self.kept, self.failed) = (false, false, false);
         self.previous = std::mem::take(&mut self.last);
         (self.items, self.held) = (Vec::new(), 0);
     }
@@ -342,7 +349,7 @@ impl Splicer {
         }
         let begun = Object::read(&self.begun, 0);
         if let Some(begun) = &begun {
-            for key in ["id", "created_at"] {
+            for key in ["id", "created_at", "previous_response_id"] {
                 edits.extend(begun.raw(key).and_then(|value| response.set(key, Bytes::copy_from_slice(value))));
             }
         }
@@ -361,31 +368,6 @@ impl Splicer {
             edits.extend(details.and_then(|details| details.set("reasoning_tokens", reasoning.to_string())));
         }
         edits
-    }
-
-    pub(super) fn error(&self, error: &[u8]) -> Bytes {
-        let told = Object::read(error, 0);
-        let told = told.as_ref().and_then(|object| {
-            let failed = || object.object("response")?.object("error");
-            object.object("error").or_else(failed)
-        });
-        let code = told.as_ref().map(|error| error.string("code")).filter(|code| !code.is_empty());
-        let message = told.as_ref().map(|error| error.string("message").into_owned());
-        let message = message.unwrap_or_else(|| String::from_utf8_lossy(error).into_owned());
-        let (code, message) = (quoted(code.as_deref().unwrap_or("server_error")), quoted(&message));
-        let error = format!(r#"{{"code":{code},"message":{message}}}"#);
-        let number = self.next.0;
-        let begun = Object::read(&self.begun, 0).map(|response| {
-            let set = [("status", "\"failed\"".to_owned()), ("error", error.clone())];
-            let edits = set.into_iter().filter_map(|(key, value)| response.set(key, value)).collect();
-            utf8(&edited(&self.begun, edits))
-        });
-        let (name, rest) = match begun {
-            Some(response) => ("response.failed", format!(r#""response":{response}"#)),
-            None => ("error", format!(r#""error":{error},"code":{code},"message":{message},"param":null"#)),
-        };
-        let data = format!(r#"{{"type":"{name}","sequence_number":{number},{rest}}}"#);
-        format!("event: {name}\ndata: {}\n\n", data.replace(['\n', '\r'], " ")).into()
     }
 
     pub(super) fn aside(&self, results: &[Vec<OwnResult>]) -> Option<Aside> {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::chat::{attempts, post_with, with};
+use crate::support::chat::{attempts, post_with, send_to, whole, with};
 
 use super::*;
 
@@ -31,6 +31,34 @@ async fn two_sessions_with_the_same_history_and_the_same_answer_never_meet() {
     chat.had(&proxy, &next).await;
     assert!(!String::from_utf8_lossy(&attempts(&provider).pop().unwrap().body).contains("own_"));
     assert_eq!(provider.violations(), []);
+}
+
+/// What a tool found may be out of an agent's memory, or out of its sessions.
+#[tokio::test]
+async fn what_one_agents_model_looked_up_is_put_back_for_no_other_agent() {
+    for cell in cells() {
+        let steps = (1..3).flat_map(|n| {
+            [step(move |request| says("Look. ", vec![own(request, n)])), step(|_| says("Found.", vec![]))]
+        });
+        let (provider, proxy) = pair(scripted(steps.collect()), &sections("")).await;
+        let body = cell.asked("agents");
+        let say = async |agent: &str, body: &Value| {
+            let headers = [("authorization", "Bearer k"), ("x-compactproxy-agent", agent)];
+            let url = format!("http://{}{}", proxy.proxy_addr, cell.dialect.path());
+            let answer = send_to(&url, &headers, cell.dialect.bytes(body)).await.unwrap();
+            cell.dialect.read(&whole(answer).await)
+        };
+        let (one, two) = (say("one", &body).await, say("two", &body).await);
+        assert_eq!(one.text, two.text, "the same answer");
+        let next = cell.dialect.went_on(&body, &one);
+        for (agent, mine) in [("one", "own_1"), ("two", "own_2"), ("three", "none")] {
+            say(agent, &next).await;
+            let sent = String::from_utf8(attempts(&provider).pop().unwrap().body.to_vec()).unwrap();
+            for hidden in ["own_1", "own_2"] {
+                assert_eq!(sent.contains(hidden), hidden == mine, "{cell:?} {agent}: {sent}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
