@@ -237,9 +237,9 @@ impl Rounds {
         self.draft.calls > 1 || self.draft.forgotten
     }
 
-    /// Where a later call fails, or any answer is too long to be put together or has no end, and nothing was shown yet, the client's own
-    /// request takes its place; but not where its history is bound to the proxy's tools, and nobody is asked again at once
-    /// who wants fewer requests (L6).
+    /// Where a later call fails, or any answer is too long to be put together or has no end, and nothing was shown yet, the
+    /// client's own request takes its place; but not where its history is bound to the proxy's tools, and nobody is asked
+    /// again at once who wants fewer requests (L6).
     async fn give_way(&mut self, end: End, sink: &mut Sink) -> Next {
         let status = match &end {
             End::Relay(call) => Some(call.held.answer.status().as_u16()),
